@@ -1,0 +1,1 @@
+"""Layer normalization (Ba, Kiros, Hinton 2016): definitions, modules, experiments, benchmarks."""
