@@ -1,0 +1,149 @@
+"""The table of methods: one row each, read by models, experiments, benchmarks, claims, figures.
+
+Adding a method is one function in `functional.py`, one module in `modules.py` and one row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from layernorm import modules
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of the table.
+
+    `norm(features)` builds the module that normalizes the summed inputs of a fully connected
+    layer; None where there is none (no normalization, or one that acts on the weights).
+    `color` and `marker` tell the methods apart in every figure, also without color vision.
+    """
+
+    name: str
+    title: str
+    averages_over: str
+    source: str
+    color: str
+    marker: str
+    norm: Callable[[int], nn.Module] | None = None
+
+    def layer(self, in_features: int, out_features: int) -> nn.Sequential:
+        r"""The summed inputs $a = Wx$ of a fully connected layer, normalized by this method.
+
+        Maps (n, in_features) to (n, out_features). The first module holds the weight matrix, the
+        others normalize; every method keeps one bias per unit, added last (paper eq. 5). Raises
+        `ValueError` for instance normalization, which averages over positions that such a layer
+        does not have.
+        """
+        if self.name == "none":
+            return nn.Sequential(nn.Linear(in_features, out_features))
+        if self.name == "weight":
+            return nn.Sequential(modules.WeightNormLinear(in_features, out_features))
+        if self.norm is None:
+            raise ValueError(
+                f"method {self.name!r} averages over {self.averages_over}, and a fully connected "
+                "layer has no positions; use it in a ConvNet, or one of "
+                f"{[m.name for m in METHODS.values() if m.dense]} here"
+            )
+        linear = nn.Linear(in_features, out_features, bias=False)
+        norm = self.norm(out_features)
+        if getattr(norm, "bias", None) is None:
+            return nn.Sequential(linear, norm, Shift(out_features))
+        return nn.Sequential(linear, norm)
+
+    @property
+    def dense(self) -> bool:
+        """Whether the method applies to a fully connected layer."""
+        return self.norm is not None or self.name in ("none", "weight")
+
+
+class Shift(nn.Module):
+    """Adds the bias b of eq. 5 after a normalization that has none of its own."""
+
+    def __init__(self, features: int):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(features))
+
+    def forward(self, x: Float[Tensor, "n units"]) -> Float[Tensor, "n units"]:
+        return x + self.bias
+
+
+def groups(features: int) -> int:
+    """The number of groups group normalization uses here: the most, up to 8, that divide evenly."""
+    return max(g for g in range(1, 9) if features % g == 0)
+
+
+METHODS: dict[str, Method] = {
+    m.name: m
+    for m in [
+        Method("none", "no normalization", "nothing", "paper eq. 1", "#6b6b6b", "o"),
+        Method(
+            "batch",
+            "batch normalization",
+            "the cases of the batch (and the positions), for each unit",
+            "paper eq. 2",
+            "#d55e00",
+            "s",
+            modules.BatchNorm,
+        ),
+        Method(
+            "weight",
+            "weight normalization",
+            "nothing: it divides each weight vector by its length",
+            "paper eq. 5",
+            "#009e73",
+            "^",
+        ),
+        Method(
+            "layer",
+            "layer normalization",
+            "the units of the layer, for each case",
+            "paper eq. 3",
+            "#0072b2",
+            "D",
+            modules.LayerNorm,
+        ),
+        Method(
+            "rms",
+            "RMS normalization",
+            "the units of the layer, for each case, without subtracting the mean",
+            "Zhang and Sennrich 2019",
+            "#cc79a7",
+            "v",
+            modules.RMSNorm,
+        ),
+        Method(
+            "group",
+            "group normalization",
+            "a group of units (and the positions), for each case",
+            "Wu and He 2018",
+            "#56b4e9",
+            "P",
+            lambda features: modules.GroupNorm(groups(features), features),
+        ),
+        Method(
+            "instance",
+            "instance normalization",
+            "the positions, for each unit of each case",
+            "Ulyanov et al. 2016",
+            "#e69f00",
+            "X",
+        ),
+    ]
+}
+
+
+def method(name: str) -> Method:
+    """The row of that name; `ValueError` names the nearest one for a misspelling."""
+    if name in METHODS:
+        return METHODS[name]
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, METHODS, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"unknown method {name!r}: expected one of {list(METHODS)}{hint}")

@@ -1,0 +1,85 @@
+"""The networks that chapters and experiments share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from layernorm.methods import method as method_row
+
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
+
+
+def mlp(sizes: Sequence[int], method: str = "none", activation: str = "tanh") -> nn.Sequential:
+    r"""A fully connected network: $h^{l+1} = f(\mathrm{norm}(W^l h^l))$, the logits plain.
+
+    `sizes` runs from the inputs over the hidden layers to the logits. The summed inputs of hidden
+    layer k (counted from 0) are the output of module 2k. As in the paper (section 6.6), the logits
+    are never normalized. Weights start as torch's `nn.Linear` starts them. Maps (n, sizes[0]) to
+    (n, sizes[-1]). Raises `ValueError` for fewer than two sizes, a size below 1, an unknown
+    method or activation.
+    """
+    if len(sizes) < 2 or min(sizes) < 1:
+        raise ValueError(f"sizes must be at least two numbers ≥ 1, got {list(sizes)}")
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"unknown activation {activation!r}: expected one of {list(ACTIVATIONS)}")
+    row = method_row(method)
+    stack: list[nn.Module] = []
+    for a, b in pairwise(sizes[:-1]):
+        stack += [row.layer(a, b), ACTIVATIONS[activation]()]
+    return nn.Sequential(*stack, nn.Linear(sizes[-2], sizes[-1]))
+
+
+def summed_inputs(
+    model: nn.Sequential, x: Float[Tensor, "n features"], normalized: bool = True
+) -> list[Float[Tensor, "n units"]]:
+    """The summed inputs of every hidden layer of an `mlp` given x, and last the logits.
+
+    `normalized=False` gives them as the weights produce them, before normalization and shift.
+    The model stays in the mode (training or evaluation) it is in.
+    """
+    out, h = [], x
+    for module in model:
+        if isinstance(module, nn.Sequential):
+            out.append(module(h) if normalized else module[0](h))
+        h = module(h)
+    return [*out, h]
+
+
+@torch.no_grad()
+def scale_weights_(model: nn.Sequential, factor: float) -> None:
+    """Multiply every hidden weight matrix of an `mlp` by `factor`; biases and logits stay.
+
+    Weight normalization keeps a weight as gain times direction: the direction's length is
+    scaled, which is what a differently scaled initial draw would do.
+    """
+    if not factor > 0:
+        raise ValueError(f"factor must be positive, got {factor}")
+    for module in model[:-1:2]:
+        linear = module[0]
+        (linear.weight_v if hasattr(linear, "weight_v") else linear.weight).mul_(factor)
+
+
+@torch.no_grad()
+def rescale_(model: nn.Sequential, x: Float[Tensor, "n features"]) -> None:
+    """Scale each weight matrix so that the summed inputs over `x` start with unit variance.
+
+    This is the control arm `rescaled`: what it explains is conditioning, not normalization. One
+    factor a layer, from the data, first layer first; biases are set to zero. For models without
+    normalization only. Raises `ValueError`
+    if a layer's summed inputs do not vary over x.
+    """
+    h = x
+    for module in model:
+        linear = module[0] if isinstance(module, nn.Sequential) else module
+        if isinstance(linear, nn.Linear):
+            linear.bias.zero_()
+            spread = linear(h).std()
+            if not spread > 0:
+                raise ValueError("the summed inputs do not vary over x; give more varied cases")
+            linear.weight.div_(spread)
+        h = module(h)

@@ -1,0 +1,13 @@
+"""The small studies of Part I: a fully connected net on the digits, each run well under a second.
+
+A study is a plan that is fixed before its runs: arms, update budget, learning rates, seeds,
+primary metric, margin. `train` is the unit of work (configuration in, record out), `tune` picks
+each arm's learning rate on validation with a seed of its own, `run` repeats the tuned arms over
+fresh seeds. `python -m layernorm.studies NAME` does all three and publishes the records that
+claims and chapters read.
+"""
+
+from layernorm.studies.plan import Plan, plan, run, tune, tuned
+from layernorm.studies.training import Config, train
+
+__all__ = ["Config", "Plan", "plan", "run", "train", "tune", "tuned"]

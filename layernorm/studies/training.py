@@ -1,0 +1,177 @@
+"""One run of a Part I study: a configuration in, a record out."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from layernorm import data, models, records
+from layernorm.methods import method
+
+DEPENDS_ON = [
+    "layernorm.data.digits",
+    "layernorm.functional",
+    "layernorm.methods",
+    "layernorm.models",
+    "layernorm.modules",
+    "layernorm.studies.training",
+]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides the outcome of a run.
+
+    `order`: `shuffled` draws each batch at random; `sorted` takes runs of examples sorted by
+    class. `rescaled`: the control, weights scaled to unit-variance summed inputs at the start.
+    `initial_scale`: factor on every hidden weight matrix at the start. `input_scales`: factors
+    on the columns of the input, repeated cyclically (features of different units). `examples`:
+    train on that many first examples only, None for all. `evaluations`: how many times the
+    curves are read, evenly over the updates, besides the start.
+    """
+
+    study: str
+    arm: str
+    method: str = "none"
+    seed: int = 0
+    learning_rate: float = 1e-3
+    batch_size: int = 128
+    updates: int = 300
+    hidden: tuple[int, ...] = (128, 128)
+    activation: str = "tanh"
+    rescaled: bool = False
+    initial_scale: float = 1.0
+    order: str = "shuffled"
+    input_scales: tuple[float, ...] = (1.0,)
+    examples: int | None = None
+    evaluations: int = 15
+
+    def __post_init__(self) -> None:
+        method(self.method)
+        for name in ("learning_rate", "initial_scale", "batch_size", "updates", "evaluations"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be positive and finite, got {value}")
+        if self.order not in ("shuffled", "sorted"):
+            raise ValueError(f"order must be 'shuffled' or 'sorted', got {self.order!r}")
+        if self.rescaled and self.method != "none":
+            raise ValueError("rescaled is the control for method 'none' only")
+        if self.evaluations > self.updates:
+            raise ValueError(f"evaluations must be at most updates ({self.updates})")
+
+
+def _batches(y: Tensor, config: Config, generator: torch.Generator) -> Iterator[Tensor]:
+    """Indices of one batch after another, without end; a trailing partial batch is left out."""
+    n, size = len(y), config.batch_size
+    if size > n:
+        raise ValueError(f"batch_size {size} exceeds the {n} training examples; use at most {n}")
+    by_class = torch.argsort(y, stable=True)
+    while True:
+        order = torch.randperm(n, generator=generator)
+        if config.order == "sorted":
+            start = int(torch.randint(n, (), generator=generator))
+            chunks = by_class.roll(-start)[: n // size * size].view(-1, size)
+            yield from chunks[torch.randperm(len(chunks), generator=generator)]
+        else:
+            yield from order[: n // size * size].view(-1, size)
+
+
+def _tensors(config: Config) -> dict[str, tuple[Tensor, Tensor]]:
+    splits = data.digits()
+    out = {}
+    for part in ("train", "validation", "test"):
+        examples = getattr(splits, part)
+        x = examples.x.flatten(1)
+        scales = torch.tensor(config.input_scales)
+        out[part] = (x * scales.repeat(x.shape[1] // len(scales) + 1)[: x.shape[1]], examples.y)
+    if config.examples is not None:
+        x, y = out["train"]
+        out["train"] = (x[: config.examples], y[: config.examples])
+    return out
+
+
+def build(config: Config, x: Tensor) -> nn.Sequential:
+    """The network at its start; `x` are the training inputs (the control reads their scale)."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        net = models.mlp([x.shape[1], *config.hidden, 10], config.method, config.activation)
+    if config.rescaled:
+        models.rescale_(net, x)
+    if config.initial_scale != 1:
+        models.scale_weights_(net, config.initial_scale)
+    return net
+
+
+@torch.no_grad()
+def _evaluate(net: nn.Module, tensors: dict[str, tuple[Tensor, Tensor]]) -> dict[str, float]:
+    """Cross-entropy in nats and error in percent, in evaluation mode, on every part."""
+    net.eval()
+    out = {}
+    for part, (x, y) in tensors.items():
+        logits = net(x)
+        out[f"{part}_nll"] = float(cross_entropy(logits.double(), y))
+        out[f"{part}_error"] = float((logits.argmax(1) != y).double().mean() * 100)
+    net.train()
+    return out
+
+
+def train(config: Config, profile: str = "book") -> records.Record:
+    """Train one network with Adam and record its curves.
+
+    The record's `result` holds curves of cross-entropy (nats) and error (percent) on training,
+    validation and test examples, their final values, and `mean_train_nll`, the mean of the
+    training curve after the start: low if the arm learns fast. A loss that is not finite stops
+    the run, which is a result too (`diverged_at`, the update; final values are then infinite).
+    """
+    tensors = _tensors(config)
+    x, y = tensors["train"]
+    net = build(config, x)
+    batches = _batches(y, config, torch.Generator().manual_seed(config.seed))
+    optimizer = torch.optim.Adam(net.parameters(), lr=config.learning_rate)
+    at = {round(i * config.updates / config.evaluations) for i in range(config.evaluations + 1)}
+    steps, rows, diverged_at = [0], [_evaluate(net, tensors)], None
+    seconds = 0.0
+    for step in range(1, config.updates + 1):
+        start = time.perf_counter()
+        index = next(batches)
+        loss = cross_entropy(net(x[index]), y[index])
+        if not torch.isfinite(loss):
+            diverged_at = step
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        seconds += time.perf_counter() - start
+        if step in at:
+            steps.append(step)
+            rows.append(_evaluate(net, tensors))
+    result = _result(steps, rows, diverged_at)
+    timing = {"seconds_per_update": seconds / max(1, (diverged_at or config.updates + 1) - 1)}
+    return records.new(_record_config(config, profile), result, timing, DEPENDS_ON)
+
+
+def _result(steps: list[int], rows: list[dict], diverged_at: int | None) -> dict:
+    curves = {name: {"step": steps, "value": [r[name] for r in rows]} for name in rows[0]}
+    final = dict(rows[-1]) if diverged_at is None else dict.fromkeys(rows[-1], math.inf)
+    nll = [r["train_nll"] for r in rows[1:]]
+    mean = sum(nll) / len(nll) if diverged_at is None else math.inf
+    final |= {"mean_train_nll": mean}
+    return {"curves": curves, "final": final, "diverged_at": diverged_at}
+
+
+def _record_config(config: Config, profile: str) -> dict:
+    options = asdict(config)
+    named = {key: options.pop(key) for key in ("arm", "method", "seed")}
+    return {
+        "experiment": options.pop("study"),
+        "profile": profile,
+        **named,
+        "options": options,
+        "data": data.digits().sha256,
+    }
