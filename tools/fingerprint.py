@@ -1,0 +1,127 @@
+"""When must a chapter be executed again? When its code, a module of the package that it imports
+(directly or through other modules), or a published record that it names is no longer what it was.
+
+The answer of the last execution is stored in the notebook's metadata (`layernorm`), so that a fresh
+clone knows that its outputs are current. Modules count as syntax trees without docstrings:
+comments, formatting and documentation change no output. Prose counts in `text` only, which asks
+for no execution."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from IPython.core.inputtransformer2 import TransformerManager
+from nbformat import NotebookNode
+from pairs import ROOT, code_cells, digest, key
+
+PACKAGE = "layernorm"
+DISCOVERY = {"iter_modules", "walk_packages"}
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def syntax(node: object) -> object:
+    """A syntax tree without docstrings, as nested tuples. Empty fields are left out: Python's
+    versions differ in them."""
+    if isinstance(node, list):
+        return [syntax(item) for item in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = dict(ast.iter_fields(node))
+    if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+        fields["body"] = node.body[1:]
+    kept = [(name, syntax(value)) for name, value in fields.items() if value not in (None, [])]
+    return type(node).__name__, kept
+
+
+@cache
+def source_file(module: str, root: Path) -> Path | None:
+    base = root.joinpath(*module.split("."))
+    return next((f for f in (base.with_suffix(".py"), base / "__init__.py") if f.is_file()), None)
+
+
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def mentioned(tree: ast.Module, package: str) -> Iterator[str]:
+    """Every dotted name in a tree that could be a module: imports, `package.module` used as an
+    attribute, strings given to `import_module`. Names that are no module are dropped later."""
+    bound: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                yield name.name
+                bound[name.asname or name.name.split(".")[0]] = (
+                    name.name if name.asname else name.name.split(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*(above if node.level else []), *filter(None, [node.module])])
+            yield base
+            for name in node.names:
+                yield f"{base}.{name.name}"
+                bound[name.asname or name.name] = f"{base}.{name.name}"
+        elif isinstance(node, ast.Constant) and re.fullmatch(r"\w+(\.\w+)+", str(node.value)):
+            yield str(node.value)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            head, *rest = ast.unparse(node).split(".")
+            if head in bound:
+                yield ".".join([bound[head], *rest])
+
+
+def discovered(module: str, tree: ast.Module, root: Path, chapter: str) -> Iterator[str]:
+    """A package that looks for its own modules imports them all. Of files that belong to one
+    chapter each (`chapter_NN`), a chapter that has its own depends on that one alone."""
+    used = {getattr(node, "attr", getattr(node, "id", None)) for node in ast.walk(tree)}
+    if not used & DISCOVERY:
+        return
+    names = sorted(p.stem for p in root.joinpath(*module.split(".")).glob("*.py"))
+    own = f"chapter_{chapter}"
+    for name in names:
+        if name == own or own not in names or not name.startswith("chapter_"):
+            yield f"{module}.{name}"
+
+
+def closure(tree: ast.Module, root: Path, chapter: str) -> dict[str, ast.Module]:
+    """The modules of the package that running `tree` may import, with their syntax trees."""
+    found: dict[str, ast.Module] = {}
+    waiting = list(mentioned(tree, ""))
+    while waiting:
+        parts = waiting.pop().split(".")
+        if parts[0] != PACKAGE:
+            continue
+        for module in (".".join(parts[:n]) for n in range(1, len(parts) + 1)):
+            path = source_file(module, root)
+            if path is None or module in found:
+                continue
+            found[module] = parse(path)
+            package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+            waiting += mentioned(found[module], package)
+            waiting += discovered(module, found[module], root, chapter)
+    return found
+
+
+def records_named(trees: list[ast.Module], root: Path) -> list[Path]:
+    """The published records whose experiment one of the trees names in a string."""
+    strings = {n.value for t in trees for n in ast.walk(t) if isinstance(n, ast.Constant)}
+    published = sorted((root / PACKAGE / "records" / "published").glob("*.json"))
+    return [path for path in published if path.stem.rpartition("-")[0] in strings]
+
+
+def fingerprint(notebook: NotebookNode, name: str, root: Path = ROOT) -> dict[str, str]:
+    """`text` covers all cells, the other three entries what the outputs depend on."""
+    plain = TransformerManager().transform_cell
+    tree = ast.parse("\n".join(plain(cell.source) for cell in code_cells(notebook)))
+    modules = closure(tree, root, re.match(r"\d*", name)[0])
+    reads = f"{PACKAGE}.records" in modules
+    records = records_named([tree, *modules.values()], root) if reads else []
+    return {
+        "text": digest([key(cell) for cell in notebook.cells]),
+        "code": digest([key(cell) for cell in code_cells(notebook)]),
+        "modules": digest(sorted((name, syntax(tree)) for name, tree in modules.items())),
+        "records": digest([(path.name, path.read_bytes()) for path in records]),
+    }

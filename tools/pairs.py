@@ -1,0 +1,125 @@
+"""A chapter is a pair: the text `NN-name.md` that people edit, and the notebook `NN-name.ipynb`
+that is executed. Here they are read, compared, joined and written."""
+
+import hashlib
+import os
+import re
+import statistics
+import tomllib
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbformat import NotebookNode
+
+ROOT = Path(__file__).resolve().parent.parent
+MOST_BYTES = 1_000_000
+MEDIAN_LINES, MOST_LINES = 5, 15
+LANGUAGE = {"name": "python", "pygments_lexer": "ipython3"}
+
+
+def address() -> str:
+    """The repository's address; pyproject.toml is the one place where it stands."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
+
+
+def colab_cell() -> str:
+    """The first code cell of every chapter: on Colab it installs the package, elsewhere nothing."""
+    return (
+        "import sys\n\n"
+        'if "google.colab" in sys.modules:\n'
+        f'    %pip install -q "layernorm[chapters] @ git+{address()}"'
+    )
+
+
+def digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
+
+
+def key(cell: NotebookNode) -> tuple:
+    """What makes two cells the same; the repository may move without changing a chapter."""
+    shown = {k: cell.metadata[k] for k in ("tags", "mystnb") if cell.metadata.get(k)}
+    source = cell.source.replace(address(), "ADDRESS")
+    return cell.cell_type, source, repr(sorted(shown.items()))
+
+
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def read_text(path: Path) -> NotebookNode:
+    """The notebook that the text describes: without outputs, with cell ids made from the cells."""
+    notebook = jupytext.read(path, fmt="md:myst")
+    kept = {k: notebook.metadata[k] for k in ("kernelspec", "run_alone") if k in notebook.metadata}
+    if "kernelspec" not in kept:
+        raise ValueError(f"{path}: the front matter must name a kernelspec (see CONTRIBUTING.md)")
+    notebook.metadata = nbformat.from_dict({**kept, "language_info": LANGUAGE})
+    seen: dict[str, int] = {}
+    for cell in notebook.cells:
+        name = digest(key(cell))[:8]
+        seen[name] = seen.get(name, 0) + 1
+        cell.id = name if seen[name] == 1 else f"{name}-{seen[name]}"
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    return notebook
+
+
+def read_notebook(path: Path) -> NotebookNode | None:
+    return nbformat.read(path, as_version=4) if path.exists() else None
+
+
+def with_outputs(text: NotebookNode, executed: NotebookNode) -> NotebookNode:
+    """The text's cells with the outputs of the executed notebook, whose code must be the same."""
+    for new, old in zip(code_cells(text), code_cells(executed), strict=True):
+        new.outputs, new.execution_count = old.outputs, old.execution_count
+    return text
+
+
+def write(notebook: NotebookNode, path: Path) -> None:
+    """Under a temporary name first: an interruption leaves the old file. An equal file stays."""
+    nbformat.validate(notebook)
+    content = nbformat.writes(notebook) + "\n"
+    if path.exists() and path.read_text(encoding="utf-8") == content:
+        return
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(content, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def problems(text: NotebookNode, notebook: NotebookNode, size: int) -> list[str]:
+    """What keeps a pair from being published; empty when all is well."""
+    found = []
+    if [key(c) for c in text.cells] != [key(c) for c in notebook.cells]:
+        found.append("the notebook's cells differ from the text's: run `make book`")
+    if not code_cells(text) or code_cells(text)[0].source != colab_cell():
+        found.append("the first code cell must be the one `python tools/execute.py --colab` prints")
+    counts = [cell.execution_count for cell in code_cells(notebook) if cell.source.strip()]
+    if counts != list(range(1, len(counts) + 1)):
+        found.append(f"not executed once, in order: the execution counts are {counts}")
+    for number, cell in enumerate(code_cells(notebook), 1):
+        found += [f"code cell {number}: {problem}" for problem in cell_problems(cell)]
+    if size > MOST_BYTES:
+        found.append(f"{size:,} bytes; at most {MOST_BYTES:,}: show fewer or smaller figures")
+    lengths = [len(cell.source.splitlines()) for cell in code_cells(text)] or [0]
+    if statistics.median(lengths) > MEDIAN_LINES:
+        found.append(f"the median length of a code cell is above {MEDIAN_LINES} lines")
+    return found
+
+
+def cell_problems(cell: NotebookNode) -> list[str]:
+    found = []
+    tags = cell.metadata.get("tags", [])
+    data = [output.get("data", {}) for output in cell.outputs]
+    streams = {output.name for output in cell.outputs if output.output_type == "stream"}
+    if (length := len(cell.source.splitlines())) > MOST_LINES:
+        found.append(f"{length} lines; at most {MOST_LINES}: move plumbing into the package")
+    if any(out.output_type == "error" for out in cell.outputs) != ("raises-exception" in tags):
+        found.append(
+            "an error and the tag raises-exception go together; here is one without the other"
+        )
+    if "stderr" in streams:
+        found.append("wrote to stderr (a warning or a progress bar), which no two runs repeat")
+    if any("application/vnd.jupyter.widget-view+json" in bundle for bundle in data):
+        found.append("stores a widget, which a page would fetch from another machine")
+    if re.search(r"/(home|root|Users|tmp)/", repr(cell.outputs)) or str(ROOT) in repr(cell.outputs):
+        found.append("shows a path of the machine it ran on")
+    return found
