@@ -2,10 +2,9 @@
 
 import torch
 
+from layernorm.data.dataset import Dataset
 from layernorm.data.splits import Splits, scaled
 
-LICENCE = "CC BY 4.0"
-SOURCE = "UCI Machine Learning Repository, through scikit-learn (no download)"
 SHA256 = "82eae2ca1ed1bbdbf012ce78f6d36a56a44c3b7f5dcaf664b8e8ff735288fe58"
 
 
@@ -47,3 +46,13 @@ def digits() -> Splits:
             "scikit-learn), because results on other data cannot be compared"
         )
     return splits
+
+
+DIGITS = Dataset(
+    name="digits",
+    what="1,797 handwritten digits of 8x8 pixels, ten classes (1,197/300/300)",
+    license="CC BY 4.0",
+    source="E. Alpaydin, C. Kaynak: Optical Recognition of Handwritten Digits, in scikit-learn",
+    load=digits,
+    default=True,
+)
