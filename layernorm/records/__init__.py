@@ -1,0 +1,33 @@
+"""Records of runs: save, load, publish, and whether they are stale.
+
+    record = records.new(config, result, timing, depends_on=["layernorm.functional"])
+    records.save(record)                  # runs/<experiment>/<profile>/<key>.json
+    records.publish(["runs"])             # into the package, one file per sweep
+    records.load("digits", "book")        # both, as one tidy table
+
+`records.path(config).exists()` tells whether a run is done already.
+"""
+
+from layernorm.records.environment import environment
+from layernorm.records.files import new, path, read, save
+from layernorm.records.published import LIMIT, publish
+from layernorm.records.record import Record, RecordError, key
+from layernorm.records.staleness import stale
+from layernorm.records.table import load, runs, staleness_banner
+
+__all__ = [
+    "LIMIT",
+    "Record",
+    "RecordError",
+    "environment",
+    "key",
+    "load",
+    "new",
+    "path",
+    "publish",
+    "read",
+    "runs",
+    "save",
+    "stale",
+    "staleness_banner",
+]
