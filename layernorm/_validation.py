@@ -1,0 +1,307 @@
+"""Checks of what users pass in: one function per definition, named like it.
+
+A check raises TypeError (wrong kind of thing) or ValueError (wrong shape, type of number, range)
+with a message that names the argument, what was expected, what came and what to do.
+
+Why the checks are a decorator: the test run lets jaxtyping and beartype check the annotated
+shapes, and their import hook wraps the function innermost, below every written decorator. So
+`checked` runs first and bad input meets our message, with the hook as without it; the annotations
+are then checked against the body, and the body is the equation alone.
+"""
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+
+import torch
+from torch import Tensor
+
+FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def checked(check: Callable) -> Callable:
+    """Run `check` on the arguments (defaults filled in) before the decorated definition."""
+
+    def decorate(definition: Callable) -> Callable:
+        parameters = inspect.signature(definition).parameters
+        defaults = {n: p.default for n, p in parameters.items() if p.default is not p.empty}
+
+        @functools.wraps(definition)
+        def checked_definition(*args, **kwargs):
+            check(**(defaults | dict(zip(parameters, args, strict=False)) | kwargs))
+            return definition(*args, **kwargs)
+
+        return checked_definition
+
+    return decorate
+
+
+def layer_norm(x, normalized_shape, weight, bias, eps):
+    _floating("x", x)
+    _normalized_shape(normalized_shape, x)
+    for name, p in (("weight", weight), ("bias", bias)):
+        _parameter(name, p, x, tuple(normalized_shape), "normalized_shape")
+    _eps(eps)
+
+
+def rms_norm(x, normalized_shape, weight, eps):
+    layer_norm(x, normalized_shape, weight, None, 0.0 if eps is None else eps)
+
+
+def group_norm(x, num_groups, weight, bias, eps):
+    _channeled("x", x, least=2)
+    groups(num_groups, x.shape[1])
+    for name, p in (("weight", weight), ("bias", bias)):
+        _parameter(name, p, x, (x.shape[1],), "the channels of x, dimension 1")
+    _eps(eps)
+
+
+def instance_norm(x, running_mean, running_var, weight, bias, use_input_stats, momentum, eps):
+    _channeled("x", x, least=3)
+    _running(x, running_mean, running_var, needed="" if use_input_stats else "use_input_stats")
+    for name, p in (("weight", weight), ("bias", bias)):
+        _parameter(name, p, x, (x.shape[1],), "the channels of x, dimension 1")
+    _finite("momentum", momentum)
+    _eps(eps)
+    if use_input_stats and math.prod(x.shape[2:]) == 1:
+        raise ValueError(
+            "instance_norm: expected more than one position per channel and case, "
+            f"got x of shape {_shape(x)}; one value has no variance: give larger spatial "
+            "dimensions or normalize with layer_norm or group_norm"
+        )
+
+
+def batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps, mask=None):
+    _channeled("x", x, least=2)
+    _running(x, running_mean, running_var, needed="" if training else "training")
+    for name, p in (("weight", weight), ("bias", bias)):
+        _parameter(name, p, x, (x.shape[1],), "the channels of x, dimension 1")
+    _finite("momentum", momentum)
+    _eps(eps)
+    values = math.prod(x.shape[:1] + x.shape[2:])
+    if mask is not None:
+        _mask(mask, x)
+        # Counting reads the mask's values, which graph capture and meta tensors do not have.
+        if training and values and not (torch.compiler.is_compiling() or mask.is_meta):
+            values = int(mask.sum())
+            if values == 0:
+                raise ValueError(
+                    "batch_norm: expected a mask with valid positions (True), got none in a mask "
+                    f"of shape {_shape(mask)}; skip batches that are all padding, and check that "
+                    "True marks valid positions, not padding"
+                )
+    if training and values == 1:
+        raise ValueError(
+            "batch_norm: expected more than one value per channel in training, got one (x of "
+            f"shape {_shape(x)}{'' if mask is None else ', one valid position in the mask'}); one "
+            "value has no variance: use a larger batch, evaluation mode or layer_norm"
+        )
+
+
+def weight_norm(v, g, dim):
+    _floating("v", v)
+    if dim is not None and (isinstance(dim, bool) or not isinstance(dim, Integral)):
+        raise TypeError(f"dim must be an int or None, got {dim!r}")
+    if dim is None or dim == -1:
+        expected, meaning = (), "one norm for the whole of v"
+    else:
+        if v.dim() < 2 or not -v.dim() <= dim < v.dim():
+            raise ValueError(
+                f"dim must be a dimension of v, which must have at least two, or None for one "
+                f"norm of the whole tensor; got dim={dim} and v of shape {_shape(v)}"
+            )
+        kept = dim % v.dim()
+        expected = tuple(n if d == kept else 1 for d, n in enumerate(v.shape))
+        meaning = f"one norm per index of dimension {dim}, for v of shape {_shape(v)}"
+    _parameter("g", g, v, expected, meaning)
+
+
+def ln_rnn_step(x, h, w_ih, w_hh, ln, eps):
+    _step(x, h, w_ih, w_hh, gates=1)
+    _pair("ln", ln, x, (h.shape[-1],))
+    _eps(eps)
+
+
+def ln_lstm_step(x, h, c, w_ih, w_hh, b, ln_ih, ln_hh, ln_c, eps):
+    _step(x, h, w_ih, w_hh, gates=4)
+    hidden = h.shape[-1]
+    _floating("c", c)
+    if c.shape != h.shape:
+        raise ValueError(f"c must have the shape of h, {_shape(h)}, got {_shape(c)}")
+    _parameter("b", b, x, (4 * hidden,), "4 * hidden size", required=True)
+    _pair("ln_ih", ln_ih, x, (4 * hidden,))
+    _pair("ln_hh", ln_hh, x, (4 * hidden,))
+    _pair("ln_c", ln_c, x, (hidden,))
+    _eps(eps)
+
+
+def ln_gru_step(x, h, w_ih, w_hh, b, ln_ih, ln_hh, eps):
+    _step(x, h, w_ih, w_hh, gates=3)
+    _parameter("b", b, x, (3 * h.shape[-1],), "3 * hidden size", required=True)
+    _pair("ln_ih", ln_ih, x, (3 * h.shape[-1],))
+    _pair("ln_hh", ln_hh, x, (3 * h.shape[-1],))
+    _eps(eps)
+
+
+def groups(num_groups, num_channels: int) -> None:
+    """`num_groups` is a positive divisor of `num_channels`."""
+    if isinstance(num_groups, bool) or not isinstance(num_groups, Integral):
+        raise TypeError(f"num_groups must be an int, got {num_groups!r}")
+    if num_groups < 1 or num_channels % num_groups:
+        raise ValueError(
+            f"num_groups must be positive and divide the number of channels, {num_channels}; "
+            f"got {num_groups}"
+        )
+
+
+def settings(eps, momentum=None) -> None:
+    """What a module's constructor checks before torch's own."""
+    _eps(eps)
+    if momentum is not None:
+        _finite("momentum", momentum)
+
+
+def features(x, num_features: int) -> None:
+    """The channels of a module's input."""
+    _channeled("input", x, least=2)
+    if x.shape[1] != num_features:
+        raise ValueError(
+            f"input must have {num_features} channels (num_features) in dimension 1, got shape "
+            f"{_shape(x)}; channels last? use x.movedim(-1, 1)"
+        )
+
+
+def linear(x, in_features: int) -> None:
+    """The input of a linear layer."""
+    _floating("input", x)
+    if x.dim() < 1 or x.shape[-1] != in_features:
+        raise ValueError(f"input must have shape (*batch, {in_features}), got {_shape(x)}")
+
+
+def _shape(t: Tensor) -> tuple[int, ...]:
+    return tuple(t.shape)
+
+
+def _tensor(name: str, t) -> None:
+    if not isinstance(t, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(t).__name__}")
+
+
+def _floating(name: str, t) -> None:
+    _tensor(name, t)
+    if t.dtype not in FLOATING:
+        raise TypeError(
+            f"{name} must be float16, bfloat16, float32 or float64, got {t.dtype}; convert it, "
+            f"for instance with {name}.float()"
+        )
+
+
+def _channeled(name: str, x, least: int) -> None:
+    _floating(name, x)
+    if x.dim() < least:
+        form = "(N, C, *spatial)" if least == 2 else "(N, C, *spatial) with a spatial dimension"
+        raise ValueError(f"{name} must have shape {form}, got {_shape(x)}")
+
+
+def _normalized_shape(shape, x: Tensor) -> None:
+    if (
+        not isinstance(shape, Sequence)
+        or isinstance(shape, str)
+        or not all(isinstance(n, Integral | torch.SymInt) for n in shape)
+    ):
+        raise TypeError(f"normalized_shape must be a sequence of ints such as (5,), got {shape!r}")
+    if not shape or tuple(x.shape[-len(shape) :]) != tuple(shape):
+        raise ValueError(
+            f"normalized_shape must be the last dimension or dimensions of x, got "
+            f"{tuple(shape)} for x of shape {_shape(x)}"
+        )
+
+
+def _parameter(name: str, p, x: Tensor, shape: tuple, meaning: str, required=False) -> None:
+    if p is None and not required and name != "g":
+        return
+    _floating(name, p)
+    if _shape(p) != shape:
+        raise ValueError(f"{name} must have shape {shape} ({meaning}), got {_shape(p)}")
+    _matching(name, p, x)
+
+
+def _matching(name: str, p: Tensor, x: Tensor) -> None:
+    """A parameter has the input's type, or float32 beside a half-precision input, as in torch."""
+    half = x.dtype in (torch.float16, torch.bfloat16)
+    if p.dtype == x.dtype or (half and p.dtype == torch.float32):
+        return
+    if torch.is_autocast_enabled(x.device.type):
+        return  # autocast chooses the types itself
+    raise TypeError(
+        f"{name} must have the input's type {x.dtype}{' or float32' if half else ''}, got "
+        f"{p.dtype}; convert one of them with .to(...)"
+    )
+
+
+def _running(x: Tensor, mean, var, needed: str) -> None:
+    if (mean is None) != (var is None):
+        raise ValueError(
+            "running_mean and running_var must both be tensors or both be None, got "
+            f"{'None' if mean is None else 'a tensor'} and "
+            f"{'None' if var is None else 'a tensor'}"
+        )
+    if mean is None and needed:
+        raise ValueError(
+            f"running_mean and running_var must be tensors when {needed}=False, got None; pass "
+            f"them or normalize by the input's own statistics with {needed}=True"
+        )
+    for name, t in (("running_mean", mean), ("running_var", var)):
+        _parameter(name, t, x, (x.shape[1],), "the channels of x, dimension 1")
+
+
+def _mask(mask, x: Tensor) -> None:
+    _tensor("mask", mask)
+    if mask.dtype != torch.bool:
+        raise TypeError(
+            f"mask must be torch.bool (True = valid), got {mask.dtype}; convert it with .bool()"
+        )
+    expected = (x.shape[0], *x.shape[2:])
+    if _shape(mask) != expected:
+        raise ValueError(
+            f"mask must have shape {expected}, x without its channels, for x of shape "
+            f"{_shape(x)}; got {_shape(mask)}"
+        )
+
+
+def _finite(name: str, value) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value}")
+
+
+def _eps(eps) -> None:
+    _finite("eps", eps)
+    if eps < 0:
+        raise ValueError(f"eps must be non-negative, for instance 1e-5, got {eps}")
+
+
+def _step(x, h, w_ih, w_hh, gates: int) -> None:
+    for name, t in (("x", x), ("h", h), ("w_ih", w_ih), ("w_hh", w_hh)):
+        _floating(name, t)
+    if x.dim() < 1 or h.dim() < 1 or x.shape[:-1] != h.shape[:-1]:
+        raise ValueError(
+            "x (*batch, inputs) and h (*batch, hidden) must agree in the batch, got "
+            f"{_shape(x)} and {_shape(h)}"
+        )
+    rows = gates * h.shape[-1]
+    stacked = "hidden" if gates == 1 else f"{gates} * hidden"
+    for name, w, source in (("w_ih", w_ih, x), ("w_hh", w_hh, h)):
+        expected = (rows, source.shape[-1])
+        meaning = f"({stacked}, {'inputs' if source is x else 'hidden'})"
+        _parameter(name, w, x, expected, meaning, required=True)
+
+
+def _pair(name: str, ln, x: Tensor, shape: tuple) -> None:
+    if not isinstance(ln, tuple | list) or len(ln) != 2:
+        raise TypeError(f"{name} must be a pair (gain, bias) of tensors, got {type(ln).__name__}")
+    for part, p in zip(("gain", "bias"), ln, strict=True):
+        _parameter(f"{name}'s {part}", p, x, shape, "the size it normalizes", required=True)

@@ -1,0 +1,408 @@
+"""The definitions, as short as their equations: the oracle that everything faster is checked
+against.
+
+Symbols. The paper (Ba, Kiros, Hinton 2016, arXiv:1607.06450) writes gain g, bias b, mean mu,
+standard deviation sigma over the H units of a layer; PyTorch's names for gain and bias are `weight`
+and `bias`. The paper has no eps; like PyTorch, every definition here adds it to the variance,
+inside the root. All variances divide by the number of values (biased), as in eq. (3).
+
+Half precision (float16, bfloat16): statistics and the affine map are computed in float32 and the
+result is rounded once, to the type of `x`.
+
+Every function raises TypeError for arguments of the wrong kind and ValueError for wrong shapes or
+ranges (`layernorm._validation`).
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from layernorm import _validation
+from layernorm._validation import checked
+
+
+@checked(_validation.layer_norm)
+def layer_norm(
+    x: Float[Tensor, "*shape"],
+    normalized_shape: Sequence[int],
+    weight: Float[Tensor, "*normalized"] | None = None,
+    bias: Float[Tensor, "*normalized"] | None = None,
+    eps: float = 1e-5,
+) -> Float[Tensor, "*shape"]:
+    r"""Layer normalization: every case by its own mean and variance over the layer's units.
+
+        y = g (x - mu) / sqrt(sigma^2 + eps) + b,   mu = mean(x),   sigma^2 = mean((x - mu)^2)
+
+    Args:
+        x: (\*batch, \*normalized_shape).
+        normalized_shape: the trailing dimensions to average over.
+        weight: gain g, of shape normalized_shape; None means 1.
+        bias: b, of shape normalized_shape; None means 0.
+        eps: added to the variance, >= 0.
+
+    Source: eq. (3) of the paper, with the gain and bias of eq. (15).
+
+    >>> x = torch.tensor([[1.0, 3.0], [10.0, 30.0]])
+    >>> layer_norm(x, (2,), eps=0.0)
+    tensor([[-1.,  1.],
+            [-1.,  1.]])
+    """
+    a = _statistics_type(x)
+    mu, var = _moments(a, _trailing(normalized_shape))
+    return _affine((a - mu) / torch.sqrt(var + eps), weight, bias).to(x.dtype)
+
+
+@checked(_validation.rms_norm)
+def rms_norm(
+    x: Float[Tensor, "*shape"],
+    normalized_shape: Sequence[int],
+    weight: Float[Tensor, "*normalized"] | None = None,
+    eps: float | None = None,
+) -> Float[Tensor, "*shape"]:
+    r"""Root-mean-square normalization: layer normalization that does not re-center.
+
+        y = g x / sqrt(mean(x^2) + eps)
+
+    Args:
+        x: (\*batch, \*normalized_shape).
+        normalized_shape: the trailing dimensions to average over.
+        weight: gain g, of shape normalized_shape; None means 1.
+        eps: added to the mean square, >= 0; None means torch's default, the machine epsilon of the
+            type in which the statistics are computed.
+
+    Source: Zhang and Sennrich 2019, arXiv:1910.07467, eq. (4).
+
+    >>> rms_norm(torch.tensor([[1.0, 7.0]]), (2,), eps=0.0)
+    tensor([[0.2000, 1.4000]])
+    """
+    a = _statistics_type(x)
+    eps = torch.finfo(a.dtype).eps if eps is None else eps
+    mean_square = a.square().mean(_trailing(normalized_shape), keepdim=True)
+    return _affine(a / torch.sqrt(mean_square + eps), weight, None).to(x.dtype)
+
+
+@checked(_validation.group_norm)
+def group_norm(
+    x: Float[Tensor, "n c *spatial"],
+    num_groups: int,
+    weight: Float[Tensor, " c"] | None = None,
+    bias: Float[Tensor, " c"] | None = None,
+    eps: float = 1e-5,
+) -> Float[Tensor, "n c *spatial"]:
+    r"""Group normalization: every case and every group of neighboring channels by itself.
+
+        y = g_c (x - mu) / sqrt(sigma^2 + eps) + b_c,   mu, sigma over (C / num_groups, \*spatial)
+
+    A group of a single value gives the bias, as layer normalization does at H = 1.
+
+    Args:
+        x: (N, C, \*spatial).
+        num_groups: a divisor of C.
+        weight: gain per channel, (C,); None means 1.
+        bias: bias per channel, (C,); None means 0.
+        eps: added to the variance, >= 0.
+
+    Source: Wu and He 2018, arXiv:1803.08494, eqs. (1), (2) and (7).
+
+    >>> group_norm(torch.tensor([[1.0, 3.0, 10.0, 30.0]]), 2, eps=0.0)
+    tensor([[-1.,  1., -1.,  1.]])
+    """
+    a = _statistics_type(x).unflatten(1, (num_groups, x.shape[1] // num_groups))
+    mu, var = _moments(a, tuple(range(2, a.dim())))
+    y = ((a - mu) / torch.sqrt(var + eps)).flatten(1, 2)
+    return _affine(y, _per_channel(weight, x), _per_channel(bias, x)).to(x.dtype)
+
+
+@checked(_validation.instance_norm)
+def instance_norm(
+    x: Float[Tensor, "n c *spatial"],
+    running_mean: Float[Tensor, " c"] | None = None,
+    running_var: Float[Tensor, " c"] | None = None,
+    weight: Float[Tensor, " c"] | None = None,
+    bias: Float[Tensor, " c"] | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Float[Tensor, "n c *spatial"]:
+    r"""Instance normalization: every case and every channel by itself, over the positions.
+
+        y = g_c (x - mu) / sqrt(sigma^2 + eps) + b_c,   mu, sigma over the spatial dimensions
+
+    Args:
+        x: (N, C, \*spatial), at least one spatial dimension and more than one position.
+        running_mean, running_var: (C,) each; with `use_input_stats` they are updated in place by
+            the batch's average mean and unbiased variance, without it they replace mu, sigma^2.
+        weight, bias: per channel, (C,); None means 1 and 0.
+        use_input_stats: normalize by the input's own statistics.
+        momentum: share of the new value in the running statistics.
+        eps: added to the variance, >= 0.
+
+    Source: Ulyanov, Vedaldi and Lempitsky 2016, arXiv:1607.08022.
+
+    >>> instance_norm(torch.tensor([[[1.0, 3.0], [10.0, 30.0]]]), eps=0.0)
+    tensor([[[-1.,  1.],
+             [-1.,  1.]]])
+    """
+    a = _statistics_type(x)
+    if use_input_stats:
+        mu, var = _moments(a, tuple(range(2, x.dim())))
+        n = x[0, 0].numel() if x.numel() else 0
+        if n:
+            _update(running_mean, mu.mean(0).flatten(), momentum)
+            _update(running_var, var.mean(0).flatten() * n / (n - 1), momentum)
+    else:
+        mu, var = _per_channel(running_mean, x), _per_channel(running_var, x)
+    y = (a - mu) / torch.sqrt(var + eps)
+    return _affine(y, _per_channel(weight, x), _per_channel(bias, x)).to(x.dtype)
+
+
+@checked(_validation.batch_norm)
+def batch_norm(
+    x: Float[Tensor, "n c *spatial"],
+    running_mean: Float[Tensor, " c"] | None,
+    running_var: Float[Tensor, " c"] | None,
+    weight: Float[Tensor, " c"] | None = None,
+    bias: Float[Tensor, " c"] | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *,
+    mask: Bool[Tensor, "n *spatial"] | None = None,
+) -> Float[Tensor, "n c *spatial"]:
+    r"""Batch normalization: every channel by its mean and variance over cases and positions.
+
+        y = g_c (x - mu_c) / sqrt(sigma_c^2 + eps) + b_c
+
+    In training mu, sigma^2 are the batch's (sigma^2 biased) and the running statistics are updated
+    in place, running <- (1 - momentum) running + momentum new, with the unbiased variance, as in
+    torch. Otherwise mu, sigma^2 are the running statistics.
+
+    With a mask, statistics are taken over valid positions alone, and the output is 0 at the
+    others. What stands at those, NaN and infinity included, reaches neither the statistics nor the
+    other outputs nor any gradient, and the gradient of x is 0 there.
+
+    Args:
+        x: (N, C, \*spatial); in training more than one (valid) value per channel.
+        running_mean, running_var: (C,) each, or both None in training.
+        weight, bias: per channel, (C,); None means 1 and 0.
+        training: normalize by the batch's statistics.
+        momentum: share of the new value in the running statistics.
+        eps: added to the variance, >= 0.
+        mask: (N, \*spatial), True where x is valid; in training it needs at least two valid
+            positions (its values cannot be checked while torch.compile or torch.export trace).
+
+    Source: eq. (2) of the paper; Ioffe and Szegedy 2015, arXiv:1502.03167.
+
+    >>> x = torch.tensor([[1.0], [3.0], [99.0]])
+    >>> batch_norm(x, None, None, training=True, eps=0.0, mask=torch.tensor([True, True, False]))
+    tensor([[-1.],
+            [ 1.],
+            [ 0.]])
+    """
+    a, valid = _statistics_type(x), None if mask is None else mask.unsqueeze(1)
+    if mask is not None:
+        a = torch.where(valid, a, 0)
+    if training:
+        dims = (0, *range(2, x.dim()))
+        n = x[:, 0].numel() if mask is None else mask.sum()
+        mu = a.sum(dims, keepdim=True) / n
+        if mask is not None:
+            a = torch.where(valid, a, mu)  # padding then deviates by 0: it counts nowhere
+        var = (a - mu).square().sum(dims, keepdim=True) / n
+        if x.numel():
+            _update(running_mean, mu.flatten(), momentum)
+            _update(running_var, var.flatten() * n / (n - 1), momentum)
+    else:
+        mu, var = _per_channel(running_mean, x), _per_channel(running_var, x)
+    y = (a - mu) / torch.sqrt(var + eps)
+    y = _affine(y, _per_channel(weight, x), _per_channel(bias, x))
+    return (y if mask is None else torch.where(valid, y, 0)).to(x.dtype)
+
+
+@checked(_validation.weight_norm)
+def weight_norm(
+    v: Float[Tensor, "*shape"], g: Float[Tensor, "*norms"], dim: int | None = 0
+) -> Float[Tensor, "*shape"]:
+    r"""Weight normalization: a weight as its length g times the direction of v.
+
+        w = g v / |v|
+
+    Args:
+        v: the direction, unnormalized.
+        g: the lengths. With `dim` an int, |v| is taken over all other dimensions and g has v's
+            shape with these set to 1: (out, 1) for a linear weight (out, in) and dim 0. With dim
+            None (or -1, as in torch) |v| is one norm over all of v and g has shape ().
+        dim: the dimension that keeps its own norms.
+
+    Source: Salimans and Kingma 2016, arXiv:1602.07868, eq. (2); eq. (5) of the paper writes it as
+    a normalization with mu = 0, sigma = |w|.
+
+    >>> weight_norm(torch.tensor([[3.0, 4.0], [0.0, 2.0]]), torch.tensor([[10.0], [1.0]]))
+    tensor([[6., 8.],
+            [0., 1.]])
+    """
+    a = _statistics_type(v)
+    whole = dim is None or dim == -1
+    others = [d for d in range(v.dim()) if whole or d != dim % v.dim()]
+    norm = a.square().sum(others, keepdim=not whole).sqrt()
+    return (g * a / norm).to(v.dtype)
+
+
+@checked(_validation.ln_rnn_step)
+def ln_rnn_step(
+    x: Float[Tensor, "*batch i"],
+    h: Float[Tensor, "*batch h"],
+    w_ih: Float[Tensor, "h i"],
+    w_hh: Float[Tensor, "h h"],
+    ln: tuple[Float[Tensor, " h"], Float[Tensor, " h"]],
+    eps: float = 1e-5,
+) -> Float[Tensor, "*batch h"]:
+    r"""One step of the layer-normalized RNN: the sum of both terms is normalized once.
+
+        a = W_hh h + W_xh x,   h' = tanh(LN(a; g, b))
+
+    Args:
+        x: input, (\*batch, I).  h: state, (\*batch, H).
+        w_ih: (H, I).  w_hh: (H, H).
+        ln: gain g and bias b, (H,) each; the same at every time step.
+        eps: added to the variance, >= 0.
+
+    Source: eq. (4) of the paper, with f = tanh.
+
+    >>> x, h = torch.tensor([3.0]), torch.zeros(2)
+    >>> w_ih, gain_bias = torch.tensor([[1.0], [2.0]]), (torch.ones(2), torch.tensor([1.0, -1.0]))
+    >>> ln_rnn_step(x, h, w_ih, torch.eye(2), gain_bias, eps=0.0)
+    tensor([0., 0.])
+    """
+    a = h @ w_hh.T + x @ w_ih.T
+    return torch.tanh(layer_norm(a, h.shape[-1:], *ln, eps))
+
+
+@checked(_validation.ln_lstm_step)
+def ln_lstm_step(
+    x: Float[Tensor, "*batch i"],
+    h: Float[Tensor, "*batch h"],
+    c: Float[Tensor, "*batch h"],
+    w_ih: Float[Tensor, "4*h i"],
+    w_hh: Float[Tensor, "4*h h"],
+    b: Float[Tensor, " 4*h"],
+    ln_ih: tuple[Float[Tensor, " 4*h"], Float[Tensor, " 4*h"]],
+    ln_hh: tuple[Float[Tensor, " 4*h"], Float[Tensor, " 4*h"]],
+    ln_c: tuple[Float[Tensor, " h"], Float[Tensor, " h"]],
+    eps: float = 1e-5,
+) -> tuple[Float[Tensor, "*batch h"], Float[Tensor, "*batch h"]]:
+    r"""One step of the layer-normalized LSTM.
+
+        (i, f, g, o) = LN(W_h h) + LN(W_x x) + b        each LN over the stacked 4H summed inputs
+        c' = sigmoid(f) c + sigmoid(i) tanh(g)          the cell is carried un-normalized
+        h' = sigmoid(o) tanh(LN(c'))
+
+    The gates stand in torch's order (the paper stacks f, i, o, g). b stands outside the norms, as
+    in eq. (20); the authors' code also adds one inside, before LN of the input term.
+
+    Args:
+        x: input, (\*batch, I).  h, c: state and cell, (\*batch, H).
+        w_ih: (4H, I).  w_hh: (4H, H).  b: (4H,).
+        ln_ih, ln_hh, ln_c: gain and bias of LN(W_x x), LN(W_h h), (4H,) each, and LN(c'), (H,).
+        eps: added to the variances, >= 0.
+
+    Returns: (h', c').
+
+    Source: eqs. (20), (21) and (22) of the paper.
+
+    >>> x, h, c = torch.ones(1), torch.zeros(2), torch.tensor([1.0, 3.0])
+    >>> four, two = (torch.zeros(8), torch.zeros(8)), (torch.ones(2), torch.zeros(2))
+    >>> b = torch.zeros(8)
+    >>> ln_lstm_step(x, h, c, torch.ones(8, 1), torch.ones(8, 2), b, four, four, two)
+    (tensor([-0.3808,  0.3808]), tensor([0.5000, 1.5000]))
+    """
+    stacked = w_hh.shape[:1]
+    gates = (
+        layer_norm(h @ w_hh.T, stacked, *ln_hh, eps)
+        + layer_norm(x @ w_ih.T, stacked, *ln_ih, eps)
+        + b
+    )
+    i, f, g, o = gates.chunk(4, dim=-1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    h = torch.sigmoid(o) * torch.tanh(layer_norm(c, c.shape[-1:], *ln_c, eps))
+    return h, c
+
+
+@checked(_validation.ln_gru_step)
+def ln_gru_step(
+    x: Float[Tensor, "*batch i"],
+    h: Float[Tensor, "*batch h"],
+    w_ih: Float[Tensor, "3*h i"],
+    w_hh: Float[Tensor, "3*h h"],
+    b: Float[Tensor, " 3*h"],
+    ln_ih: tuple[Float[Tensor, " 3*h"], Float[Tensor, " 3*h"]],
+    ln_hh: tuple[Float[Tensor, " 3*h"], Float[Tensor, " 3*h"]],
+    eps: float = 1e-5,
+) -> Float[Tensor, "*batch h"]:
+    r"""One step of the layer-normalized GRU.
+
+        (r, z) = LN(W_h h) + LN(W_x x) + b_rz           each LN over the stacked 2H summed inputs
+        n = tanh(LN(W x) + b_n + sigmoid(r) LN(U h))    each LN over H; reset acts after LN
+        h' = (1 - sigmoid(z)) n + sigmoid(z) h
+
+    z keeps the old state, as in torch and in the authors' code; the paper's eq. (28) has it the
+    other way round, h' = (1 - sigmoid(z)) h + sigmoid(z) n, which is the same cell with the sign
+    of z's summed input changed. b stands outside the norms (the paper's equations have only the
+    norms' own biases; the authors' code adds one inside, before LN of the input term). b_n stands
+    outside the product with the reset gate; ln_hh's bias of n stands inside, like torch's b_hn.
+
+    Args:
+        x: input, (\*batch, I).  h: state, (\*batch, H).
+        w_ih: (3H, I).  w_hh: (3H, H).  b: (3H,); stacked in torch's order r, z, n.
+        ln_ih, ln_hh: gain and bias, (3H,) each: the first 2H belong to the norms of the gates, the
+            last H to those of the candidate n.
+        eps: added to the variances, >= 0.
+
+    Source: eqs. (26), (27) and (28) of the paper.
+
+    >>> x, h, zero = torch.ones(1), torch.tensor([1.0, 3.0]), torch.zeros(6)
+    >>> ln_gru_step(x, h, torch.ones(6, 1), torch.ones(6, 2), zero, (zero, zero), (zero, zero))
+    tensor([0.5000, 1.5000])
+    """
+    both = 2 * h.shape[-1]
+
+    def norms(a: Tensor, gain: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        gates = layer_norm(a[..., :both], (both,), gain[:both], bias[:both], eps)
+        return gates, layer_norm(a[..., both:], h.shape[-1:], gain[both:], bias[both:], eps)
+
+    gates_h, n_h = norms(h @ w_hh.T, *ln_hh)
+    gates_x, n_x = norms(x @ w_ih.T, *ln_ih)
+    r, z = (gates_h + gates_x + b[:both]).chunk(2, dim=-1)
+    n = torch.tanh(n_x + b[both:] + torch.sigmoid(r) * n_h)
+    return (1 - torch.sigmoid(z)) * n + torch.sigmoid(z) * h
+
+
+def _statistics_type(x: Tensor) -> Tensor:
+    """Half precision has too few digits (and float16 too small a range) for means and squares."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def _trailing(normalized_shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(range(-len(normalized_shape), 0))
+
+
+def _moments(a: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    mu = a.mean(dims, keepdim=True)
+    return mu, (a - mu).square().mean(dims, keepdim=True)
+
+
+def _affine(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def _per_channel(p: Tensor | None, x: Tensor) -> Tensor | None:
+    return None if p is None else p.view(-1, *[1] * (x.dim() - 2))
+
+
+def _update(running: Tensor | None, new: Tensor, momentum: float) -> None:
+    if running is not None:
+        with torch.no_grad():
+            running.copy_((1 - momentum) * running + momentum * new)
