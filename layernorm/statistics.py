@@ -8,7 +8,7 @@ comparisons, their p-values are corrected by Holm's step-down rule before a verd
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,8 +40,8 @@ class Comparison:
     verdict: str
 
 
-def _values(values: Sequence[float], name: str) -> np.ndarray:
-    array = np.asarray(values, dtype=float)
+def _values(values: Iterable[float], name: str) -> np.ndarray:
+    array = np.asarray(list(values), dtype=float)
     if array.ndim != 1 or array.size < 2:
         raise ValueError(
             f"{name} must be one number for each of at least two seeds, got shape {array.shape}; "
@@ -55,7 +55,7 @@ def _values(values: Sequence[float], name: str) -> np.ndarray:
     return array
 
 
-def interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+def interval(values: Iterable[float], confidence: float = 0.95) -> Interval:
     r"""Student's t interval of the mean over seeds.
 
     $\bar v \pm t_{n-1,\,(1+c)/2}\; s/\sqrt{n}$, with the unbiased standard deviation $s$.
@@ -75,7 +75,7 @@ def interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     return Interval(float(v.mean()), float(v.mean() - half), float(v.mean() + half), v.size)
 
 
-def paired_interval(a: Sequence[float], b: Sequence[float], confidence: float = 0.95) -> Interval:
+def paired_interval(a: Iterable[float], b: Iterable[float], confidence: float = 0.95) -> Interval:
     """The interval of the mean of `a - b`, where `a[i]` and `b[i]` share their seed.
 
     Raises `ValueError` if the two differ in length, and as `interval` does.
@@ -91,7 +91,7 @@ def paired_interval(a: Sequence[float], b: Sequence[float], confidence: float = 
     return interval(x - y, confidence)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+def holm(p_values: Iterable[float]) -> list[float]:
     r"""Holm's step-down adjustment: the $k$-th smallest of $m$ is multiplied by $m-k+1$.
 
     The result is monotone and at most 1, so comparing it with 0.05 keeps the chance of any false
@@ -100,7 +100,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
     """
-    p = np.asarray(p_values, dtype=float)
+    p = np.asarray(list(p_values), dtype=float)
     if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
         raise ValueError(f"p_values must be numbers in [0, 1], got {p.tolist()}")
     order = np.argsort(p, kind="stable")
@@ -111,7 +111,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def compare(
-    pairs: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    pairs: Mapping[str, tuple[Iterable[float], Iterable[float]]],
     margin: float,
     confidence: float = 0.95,
 ) -> dict[str, Comparison]:
@@ -140,8 +140,9 @@ def compare(
     intervals = {name: paired_interval(a, b, confidence) for name, (a, b) in pairs.items()}
     raw = []
     for name, (a, b) in pairs.items():
-        constant = intervals[name].low == intervals[name].high
-        raw.append(float(a[0] == b[0]) if constant else float(ttest_rel(a, b).pvalue))
+        d = intervals[name]
+        constant = d.low == d.high  # the t test has no spread to divide by
+        raw.append(float(d.mean == 0) if constant else float(ttest_rel(a, b).pvalue))
     out = {}
     for name, p in zip(pairs, holm(raw), strict=True):
         d = intervals[name]

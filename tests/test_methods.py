@@ -1,0 +1,97 @@
+import pytest
+import torch
+from torch import nn
+
+from layernorm import models
+from layernorm.methods import METHODS, method
+
+DENSE = [m.name for m in METHODS.values() if m.dense]
+
+
+def test_the_table_tells_every_method_apart():
+    assert list(METHODS) == ["none", "batch", "weight", "layer", "rms", "group", "instance"]
+    assert len({m.color for m in METHODS.values()}) == len(METHODS)
+    assert len({m.marker for m in METHODS.values()}) == len(METHODS)
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_every_layer_has_one_bias_per_unit_added_after_the_normalization(name):
+    layer = METHODS[name].layer(5, 16).double()
+    biases = [p for key, p in layer.named_parameters() if key.endswith("bias")]
+    assert [tuple(b.shape) for b in biases] == [(16,)]
+    x = torch.randn(7, 5, dtype=torch.float64)
+    before = layer(x)
+    with torch.no_grad():
+        biases[0].add_(3.0)
+    torch.testing.assert_close(layer(x), before + 3.0, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "axis"), [("batch", 0), ("layer", 1), ("rms", 1), ("group", 1), ("none", None)]
+)
+def test_each_method_normalizes_over_what_the_table_says(name, axis):
+    a = METHODS[name].layer(9, 16).double()(torch.randn(64, 9, dtype=torch.float64) * 7 + 1)
+    power = (a**2).mean(axis) if axis is not None else (a**2).mean()
+    unit = torch.allclose(power, torch.ones_like(power), atol=1e-3)
+    assert unit == (name != "none")
+
+
+def test_instance_normalization_is_refused_where_there_are_no_positions():
+    with pytest.raises(ValueError, match="has no positions"):
+        method("instance").layer(3, 4)
+
+
+def test_a_misspelled_method_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match="did you mean 'layer'"):
+        method("layr")
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_mlp_leaves_the_logits_plain(name):
+    net = models.mlp([6, 8, 8, 3], name, "relu")
+    assert isinstance(net[-1], nn.Linear)
+    assert net(torch.randn(5, 6)).shape == (5, 3)
+
+
+def test_summed_inputs_feed_the_nonlinearity():
+    net = models.mlp([6, 8, 8, 3], "layer", "tanh").eval()
+    x = torch.randn(5, 6)
+    first, second, logits = models.summed_inputs(net, x)
+    torch.testing.assert_close(net[2](torch.tanh(first)), second)
+    torch.testing.assert_close(net(x), logits)
+    raw = models.summed_inputs(net, x, normalized=False)[0]
+    torch.testing.assert_close(raw, x @ net[0][0].weight.T)
+
+
+def test_rescaling_makes_the_summed_inputs_unit_variance():
+    net = models.mlp([6, 8, 8, 3], "none", "tanh")
+    x = 20 * torch.rand(200, 6)
+    models.rescale_(net, x)
+    for a in models.summed_inputs(net, x):
+        assert a.std().item() == pytest.approx(1.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_scaling_the_weights_changes_what_it_should(name):
+    net = models.mlp([6, 32, 3], name, "tanh").double()
+    x = torch.randn(16, 6, dtype=torch.float64)
+    before = models.summed_inputs(net, x)[0]
+    models.scale_weights_(net, 10.0)
+    after = models.summed_inputs(net, x)[0]
+    same = torch.allclose(before, after, atol=1e-3)
+    assert same == (name != "none")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: models.mlp([3]), "sizes must be"),
+        (lambda: models.mlp([3, 0, 2]), "sizes must be"),
+        (lambda: models.mlp([3, 4, 2], activation="tnah"), "unknown activation"),
+        (lambda: models.scale_weights_(models.mlp([3, 4, 2]), 0.0), "factor must be positive"),
+        (lambda: models.rescale_(models.mlp([3, 4, 2]), torch.zeros(5, 3)), "do not vary"),
+    ],
+)
+def test_bad_input_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,125 @@
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from layernorm import data, records, studies
+from layernorm.studies import plan as planning
+from layernorm.studies import training
+
+SMALL = studies.Config("test", "layer", "layer", batch_size=32, updates=20, evaluations=4)
+
+
+def test_the_same_seed_gives_the_same_result_and_another_seed_another():
+    first, again = studies.train(SMALL), studies.train(SMALL)
+    assert first.result == again.result
+    assert studies.train(replace(SMALL, seed=1)).result != first.result
+
+
+def test_training_leaves_the_global_random_state_alone():
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    studies.train(SMALL)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_curves_are_read_at_the_start_and_evenly_after():
+    curve = studies.train(SMALL).result["curves"]["train_nll"]
+    assert curve["step"] == [0, 5, 10, 15, 20]
+    assert curve["value"][0] > curve["value"][-1]
+
+
+def test_a_network_learns_the_digits():
+    final = studies.train(replace(SMALL, updates=200, learning_rate=1e-2)).result["final"]
+    assert final["test_error"] < 10  # a tenth of what always naming one class gives
+
+
+def test_a_run_that_diverges_is_a_result():
+    record = studies.train(replace(SMALL, method="none", learning_rate=1e38))
+    assert record.result["diverged_at"] >= 2
+    assert math.isinf(record.result["final"]["mean_train_nll"])
+
+
+def test_sorted_batches_hold_few_classes_and_shuffled_ones_many():
+    y = data.digits().train.y
+
+    def classes(order):
+        config = replace(SMALL, order=order)
+        batches = training._batches(y, config, torch.Generator().manual_seed(0))
+        return [len(y[next(batches)].unique()) for _ in range(20)]
+
+    assert max(classes("sorted")) <= 3
+    assert min(classes("shuffled")) >= 6
+
+
+@pytest.mark.parametrize("order", ["sorted", "shuffled"])
+def test_an_epoch_visits_no_example_twice(order):
+    y = data.digits().train.y
+    batches = training._batches(y, replace(SMALL, order=order), torch.Generator().manual_seed(0))
+    epoch = torch.cat([next(batches) for _ in range(len(y) // 32)])
+    assert len(epoch.unique()) == len(epoch)
+
+
+def test_the_control_starts_at_unit_variance_and_shares_its_seeds_start():
+    from layernorm.models import summed_inputs
+
+    x = data.digits().train.x.flatten(1)
+    net = training.build(studies.Config("test", "rescaled", rescaled=True), x)
+    assert all(abs(a.std().item() - 1) < 1e-3 for a in summed_inputs(net, x))
+    plain = training.build(studies.Config("test", "none"), x)
+    ratio = net[0][0].weight / plain[0][0].weight
+    torch.testing.assert_close(ratio, ratio[0, 0].expand_as(ratio))
+
+
+def test_tuning_extends_the_grid_when_an_edge_wins(monkeypatch):
+    def fake(config, profile):
+        nll = abs(math.log10(config.learning_rate) - math.log10(0.5))
+        options = {"learning_rate": config.learning_rate}
+        return records.Record(
+            config={"options": options, "profile": profile},
+            result={"final": {"validation_nll": nll}},
+            timing={},
+            environment={},
+            depends={},
+        )
+
+    monkeypatch.setattr(planning, "train", fake)
+    study = studies.Plan("test", "?", {"a": {}}, "x", 0.1, learning_rates=(1e-3, 1e-2))
+    runs = studies.tune(study, "a")
+    rates = sorted(r.config["options"]["learning_rate"] for r in runs)
+    assert rates == pytest.approx([1e-3, 1e-2, 0.1, 1.0, 10.0])
+    assert planning.best_rate(runs) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", sorted(planning.plans()))
+def test_every_plan_follows_the_rules_and_starts(name):
+    study = studies.plan(name)
+    assert len(study.seeds) >= 5
+    assert planning.TUNING_SEED not in study.seeds
+    assert len(study.learning_rates) >= 4
+    for arm in study.arms:
+        config = replace(study.config(arm, 0, 1e-3), updates=2, evaluations=1)
+        record = studies.train(config)
+        assert study.primary in record.result["final"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"learning_rate": -1.0}, "learning_rate must be positive"),
+        ({"learning_rate": math.nan}, "learning_rate must be positive"),
+        ({"method": "layr"}, "did you mean"),
+        ({"order": "random"}, "order must be"),
+        ({"rescaled": True}, "rescaled is the control"),
+        ({"evaluations": 21}, "evaluations must be at most"),
+    ],
+)
+def test_a_bad_configuration_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(SMALL, **change)
+
+
+def test_a_batch_larger_than_the_data_is_refused():
+    with pytest.raises(ValueError, match="exceeds the 16 training examples"):
+        studies.train(replace(SMALL, examples=16))
