@@ -29,7 +29,7 @@ A complete one:
             worst = max(worst, F.layer_norm(x, (units,)).mean().abs().item())
         return Finding(
             "proved" if worst < 1e-12 else "refuted",
-            evidence=f"the largest mean is {'below' if worst < 1e-12 else 'above'} 1e-12",
+            evidence=f"The largest mean is {'below' if worst < 1e-12 else 'above'} 1e-12.",
             numbers={"largest_mean": worst},
         )
 

@@ -54,7 +54,7 @@ class Finding:
     evidence: str = ""
     condition: str | None = None
     reason: str | None = None
-    numbers: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, float | int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         known = [*dict.fromkeys(v for verdicts in VERDICTS.values() for v in verdicts)]

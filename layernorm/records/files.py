@@ -27,7 +27,7 @@ from layernorm.records.staleness import hashes
 def new(
     config: Mapping[str, Any],
     result: Mapping[str, Any],
-    timing: Mapping[str, float] | None = None,
+    timing: Mapping[str, float | int] | None = None,
     depends_on: Iterable[str] = (),
 ) -> Record:
     """A record of a run that just took place here: fills in environment and module hashes.

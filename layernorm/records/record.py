@@ -31,8 +31,9 @@ class Record:
             (every further choice; finite numbers, strings, booleans, None, lists and dicts of
             these) and `data` (hash of the data, or None).
         result: `curves`, `{metric: {"step": [...], "value": [...]}}` with strictly increasing
-            update counts, and `final`, `{metric: value}`. Values may be NaN or infinite: a run that
-            diverged is a result. Same configuration, machine and threads: the same bits.
+            update counts, `final`, `{metric: value}`, and `diverged_at`, the update at which the
+            run diverged (None: it did not). A run that diverged is a result: values may be NaN or
+            infinite. Same configuration, machine and threads: the same bits.
         timing: seconds by name; `seconds_per_update` gives a curve its seconds. Finite.
         environment: where it ran, see `layernorm.records.environment`.
         depends: `{module: hash of its syntax tree}`, see `layernorm.records.staleness`.
@@ -45,7 +46,7 @@ class Record:
 
     config: Mapping[str, Any]
     result: Mapping[str, Any]
-    timing: Mapping[str, float] = field(default_factory=dict)
+    timing: Mapping[str, float | int] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     depends: Mapping[str, str] = field(default_factory=dict)
 
@@ -119,8 +120,8 @@ def check_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_result(result: Mapping[str, Any]) -> dict[str, Any]:
     for name in result:
-        if name not in ("curves", "final"):
-            raise RecordError(f"result has no entry {name!r}, only 'curves' and 'final'")
+        if name not in ("curves", "final", "diverged_at"):
+            raise RecordError(f"result has no entry {name!r}, only curves, final and diverged_at")
     curves = {}
     for metric, curve in result.get("curves", {}).items():
         where = f"result['curves'][{metric!r}]"
@@ -130,8 +131,7 @@ def _check_result(result: Mapping[str, Any]) -> dict[str, Any]:
         values = [_number(v, f"{where}['value']") for v in _listed(curve["value"])]
         if not isinstance(steps, list) or len(steps) != len(values):
             raise RecordError(f"{where} needs as many steps as values, {len(values)}; got {steps}")
-        integers = [step for step in steps if type(step) is int and step >= 0]
-        if integers != steps or any(a >= b for a, b in pairwise(steps)):
+        if not all(map(_is_count, steps)) or any(a >= b for a, b in pairwise(steps)):
             raise RecordError(f"{where}['step'] must be increasing counts of updates; got {steps}")
         curves[metric] = {"step": steps, "value": values}
     final = {
@@ -143,14 +143,21 @@ def _check_result(result: Mapping[str, Any]) -> dict[str, Any]:
     for metric in (*curves, *final):
         if not isinstance(metric, str):
             raise RecordError(f"a metric's name must be a string; got {metric!r}")
-    return {"curves": curves, "final": final}
+    diverged_at = result.get("diverged_at")
+    if diverged_at is not None and not _is_count(diverged_at):
+        raise RecordError(f"result['diverged_at'] must be an update or None; got {diverged_at!r}")
+    return {"curves": curves, "final": final, "diverged_at": diverged_at}
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _listed(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _number(value: Any, where: str, *, finite: bool = False) -> float:
+def _number(value: Any, where: str, *, finite: bool = False) -> float | int:
     value = _listed(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RecordError(f"{where} must be a number; got {value!r}")
@@ -207,4 +214,5 @@ def _on_values(result: Mapping[str, Any], change: Any) -> dict[str, Any]:
             for metric, curve in result["curves"].items()
         },
         "final": {metric: change(v) for metric, v in result["final"].items()},
+        "diverged_at": result["diverged_at"],
     }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from layernorm.records.files import read, runs_folder
 from layernorm.records.published import published
-from layernorm.records.record import Record, RecordError, dumps
+from layernorm.records.record import Record, RecordError
 from layernorm.records.staleness import stale
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def load(name: str, profile: str | None = None, root: str | Path | None = None) 
 
     Columns: experiment, profile, arm, method, seed, step (updates done, as a float; NaN for a final
     metric), seconds (step × the run's `seconds_per_update`; NaN where that is not known), metric,
-    value, options (JSON text with sorted keys, so that one can group by it).
+    value, options (a dict).
 
     Raises:
         RecordError: there is no run, or a file is damaged or of another version.
@@ -92,8 +92,9 @@ def load(name: str, profile: str | None = None, root: str | Path | None = None) 
         rows += [(math.nan, math.nan, metric, value) for metric, value in final]
         frame = pandas.DataFrame(rows, columns=["step", "seconds", "metric", "value"])
         frame = frame.astype({"step": float, "seconds": float, "value": float})
-        config = {**record.config, "options": dumps(record.config["options"])}
-        frames.append(frame.assign(**{c: config[c] for c in COLUMNS if c in config}))
+        names = ("experiment", "profile", "arm", "method", "seed")
+        frame = frame.assign(**{name: record.config[name] for name in names})
+        frames.append(frame.assign(options=[record.config["options"]] * len(rows)))
     return pandas.concat(frames, ignore_index=True)[list(COLUMNS)]
 
 
