@@ -74,8 +74,8 @@ class Shift(nn.Module):
 
 
 def groups(features: int) -> int:
-    """The number of groups group normalization uses here: the most, up to 8, that divide evenly."""
-    return max(g for g in range(1, 9) if features % g == 0)
+    """How many groups group normalization gets here: at most 8, of at least 8 units each."""
+    return max(g for g in range(1, 9) if features % g == 0 and (g == 1 or features >= 8 * g))
 
 
 METHODS: dict[str, Method] = {

@@ -33,8 +33,8 @@ def test_curves_draw_the_mean_and_its_interval():
     np.testing.assert_allclose(line.get_ydata(), [1.0, 11.0])
     assert line.get_color() == METHODS["layer"].color
     low, high = ax.collections[0].get_datalim(ax.transData).intervaly
-    assert low == pytest.approx(interval([0, 1, 2]).low)
-    assert high == pytest.approx(interval([10, 11, 12]).high)
+    assert low == pytest.approx(interval([0.0, 1.0, 2.0]).low)
+    assert high == pytest.approx(interval([10.0, 11.0, 12.0]).high)
 
 
 def test_an_arm_without_a_curve_is_refused():
