@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from layernorm import data, records, studies
-from layernorm.studies import plan as planning
+from layernorm.studies import planning
 from layernorm.studies import training
 
 SMALL = studies.Config("test", "layer", "layer", batch_size=32, updates=20, evaluations=4)

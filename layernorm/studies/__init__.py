@@ -7,7 +7,7 @@ fresh seeds. `python -m layernorm.studies NAME` does all three and publishes the
 claims and chapters read.
 """
 
-from layernorm.studies.plan import Plan, plan, run, tune, tuned
+from layernorm.studies.planning import Plan, plan, run, tune, tuned
 from layernorm.studies.training import Config, train
 
 __all__ = ["Config", "Plan", "plan", "run", "train", "tune", "tuned"]

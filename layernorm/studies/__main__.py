@@ -10,7 +10,7 @@ import sys
 from tqdm import tqdm
 
 from layernorm import records
-from layernorm.studies.plan import TUNING_SEED, Plan, best_rate, plan, plans, run, tune
+from layernorm.studies.planning import TUNING_SEED, Plan, best_rate, plan, plans, run, tune
 from layernorm.studies.training import train
 
 

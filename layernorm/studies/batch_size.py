@@ -1,6 +1,6 @@
 """How small may the batch be? The paper's section 6.6 on the digits (chapter 03)."""
 
-from layernorm.studies.plan import Plan
+from layernorm.studies.planning import Plan
 
 UPDATES = 500
 

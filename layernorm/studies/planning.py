@@ -12,7 +12,7 @@ from layernorm import records
 from layernorm.studies.training import Config, train
 
 TUNING_SEED = 1000
-NOT_PLANS = ("plan", "training", "__main__")
+NOT_PLANS = ("planning", "training", "__main__")
 
 
 @dataclass(frozen=True)
