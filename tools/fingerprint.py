@@ -16,23 +16,10 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbformat import NotebookNode
 from pairs import ROOT, code_cells, digest, key
 
+from layernorm.records.staleness import shape
+
 PACKAGE = "layernorm"
 DISCOVERY = {"iter_modules", "walk_packages"}
-DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def syntax(node: object) -> object:
-    """A syntax tree without docstrings, as nested tuples. Empty fields are left out: Python's
-    versions differ in them."""
-    if isinstance(node, list):
-        return [syntax(item) for item in node]
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    fields = dict(ast.iter_fields(node))
-    if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-        fields["body"] = node.body[1:]
-    kept = [(name, syntax(value)) for name, value in fields.items() if value not in (None, [])]
-    return type(node).__name__, kept
 
 
 @cache
@@ -109,7 +96,7 @@ def records_named(trees: list[ast.Module], root: Path) -> list[Path]:
     """The published records whose experiment one of the trees names in a string."""
     strings = {n.value for t in trees for n in ast.walk(t) if isinstance(n, ast.Constant)}
     published = sorted((root / PACKAGE / "records" / "published").glob("*.json"))
-    return [path for path in published if path.stem.rpartition("-")[0] in strings]
+    return [path for path in published if path.stem.partition("-")[0] in strings]
 
 
 def fingerprint(notebook: NotebookNode, name: str, root: Path = ROOT) -> dict[str, str]:
@@ -122,6 +109,6 @@ def fingerprint(notebook: NotebookNode, name: str, root: Path = ROOT) -> dict[st
     return {
         "text": digest([key(cell) for cell in notebook.cells]),
         "code": digest([key(cell) for cell in code_cells(notebook)]),
-        "modules": digest(sorted((name, syntax(tree)) for name, tree in modules.items())),
+        "modules": digest(sorted((name, shape(tree)) for name, tree in modules.items())),
         "records": digest([(path.name, path.read_bytes()) for path in records]),
     }

@@ -1,0 +1,63 @@
+# make book · make test · make lab · make notebooks · make clean
+# README.md shows the plain commands behind each. Another Python: make book PYTHON=python3.12
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PAGE := _build/html/index.html
+HTML := $(BIN)/jupyter-book build -q . --toc book/_toc.yml -W -n --keep-going
+NBVAL := $(BIN)/python -m pytest -q --nbval --nbval-current-env --nbval-cell-timeout=900
+ALONE = $(patsubst %.md,%.ipynb,$(shell grep -l '^run_alone: true' notebooks/*.md))
+
+.PHONY: book test lab notebooks clean
+
+# Executes what is not current (all with FORCE=1) and builds the pages.
+book: $(INSTALLED)
+	$(BIN)/python tools/execute.py $(if $(FORCE),--force)
+	$(call html)
+	@echo "The book: $(CURDIR)/$(PAGE)"
+	@if [ -t 1 ] && [ -z "$$CI" ] && [ -n "$$DISPLAY$$WAYLAND_DISPLAY" -o "$$(uname)" = Darwin ]; \
+	then $(BIN)/python -m webbrowser "file://$(CURDIR)/$(PAGE)" > /dev/null; fi
+
+# From cheap to expensive; last the notebooks, two at a time, those that time code by themselves.
+test: export LAYERNORM_RUNS := $(CURDIR)/_build/no-runs
+test: $(INSTALLED)
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m pytest -q -rs -m "not browser"
+	$(call html,--all)
+	$(BIN)/python tools/links.py _build/html
+	$(BIN)/python -m pytest -q -rs -m browser tests/browser
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} \
+	$(NBVAL) -n 2 --dist loadscope notebooks $(ALONE:%=--ignore=%)
+	$(if $(ALONE),$(NBVAL) $(ALONE))
+	@echo "All passed: style, unit tests, doctests, pairs, pages, links, browser, notebooks."
+
+lab: $(INSTALLED)
+	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks
+
+# Executes all chapters, current or not, or those that NAMES begins: make notebooks NAMES=03
+notebooks: $(INSTALLED)
+	$(BIN)/python tools/execute.py --force $(NAMES)
+
+clean:
+	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find layernorm tests tools -name __pycache__ -prune -exec rm -rf {} +
+
+# What gave a warning once must give it again: a failed build leaves nothing to be reused.
+html = $(HTML) $(1) || { rm -rf _build/.doctrees; exit 1; }
+
+# The stamp holds what is installed and is written last: without it, what an interrupted set-up
+# left behind is thrown away; with it, a file that merely looks newer installs nothing.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	echo "This project needs Python 3.11 or newer, which $(PYTHON) is not." \
+	"Name one that is: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	@set -e; \
+	if cat $^ | cmp -s - $@; then touch $@; exit; fi; \
+	test -e $@ || $(PYTHON) -m venv --clear $(VENV); \
+	rm -f $@; \
+	echo "Installing into $(VENV): the first time takes some minutes"; \
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[book,test]'; \
+	cat $^ > $@
