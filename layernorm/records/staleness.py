@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -35,17 +36,23 @@ def module_hash(name: str) -> str:
             file.relative_to(root).as_posix(): file for root in roots for file in root.rglob("*.py")
         }
     try:
-        trees = [(path, _shape(ast.parse(file.read_bytes()))) for path, file in files.items()]
+        parts = [(name, _file_hash(file, file.stat().st_mtime_ns)) for name, file in files.items()]
     except (OSError, SyntaxError, ValueError) as error:
         raise RecordError(f"the source of module {name!r} cannot be read: {error}") from error
-    return hashlib.sha256(repr(sorted(trees)).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(sorted(parts)).encode()).hexdigest()[:16]
 
 
-def _shape(node: object) -> object:
+@lru_cache(maxsize=1024)
+def _file_hash(file: Path, changed: int) -> str:
+    """Of the code in a file that was last changed at that time."""
+    return hashlib.sha256(repr(shape(ast.parse(file.read_bytes()))).encode()).hexdigest()
+
+
+def shape(node: object) -> object:
     """A tree as nested tuples. Empty fields are left out, as Python's versions differ in them
     (`ast.dump` of one file differs between 3.11, 3.12 and 3.13)."""
     if isinstance(node, list):
-        return tuple(_shape(item) for item in node)
+        return tuple(shape(item) for item in node)
     if not isinstance(node, ast.AST):
         return repr(node)
     fields = dict(ast.iter_fields(node))
@@ -55,7 +62,7 @@ def _shape(node: object) -> object:
     kept = {name: value for name, value in fields.items() if value not in (None, [])}
     if isinstance(node, ast.Constant):
         kept["value"] = node.value
-    return (type(node).__name__, *((name, _shape(value)) for name, value in sorted(kept.items())))
+    return (type(node).__name__, *((name, shape(value)) for name, value in sorted(kept.items())))
 
 
 def hashes(modules: Iterable[str]) -> dict[str, str]:
