@@ -1,0 +1,275 @@
+r"""The figure in which the reader moves the summed inputs: which normalization does not care?
+
+One layer, small enough to draw: 5 cases $x_n$ of 4 input features, 6 units with weights $w_i$.
+Six sliders change one case, one unit, or the data, and nothing else:
+
+$$x'_n = s_n\,(s\,x_n + c\,\mathbf 1),\qquad w'_i = s_i\,w_i,\qquad
+  a'_{ni} = w_i'^\top x'_n + c_n + c_i .$$
+
+Here $s, c$ are the sliders of the data, $s_n, c_n$ those of the one case (1 and 0 for the others)
+and $s_i, c_i$ those of the one unit. Each method then gives $\bar a = (a' - \mu)/\sigma$ (paper
+eq. 5) with gain 1, bias 0 and, as in the paper, no ε. For batch and layer normalization μ and σ are
+those of eqs. 2 and 3; for weight normalization $\mu = 0$ and $\sigma = \lVert w'_i\rVert$.
+
+`figure()` is a picture everywhere; the built book shows the sliders (`book/_static/invariance.js`).
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import io
+import json
+from base64 import b64encode
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from layernorm import functional
+from layernorm.methods import METHODS
+
+LIMIT = 3.2  # outputs beyond it are drawn at the edge, as triangles
+MIME = "application/vnd.layernorm.invariance+json"
+NAMES = ("none", "batch", "weight", "layer", "rms")
+CASE, UNIT = 1, 2
+X = [
+    [0.0, 0.2, -0.9, 0.6],
+    [-0.8, 0.8, 0.5, -1.7],
+    [-1.0, 2.1, -0.7, -0.6],
+    [-0.8, -0.3, 0.8, -0.9],
+    [2.1, 0.7, -0.7, 0.2],
+]
+W = [
+    [-0.3, 0.2, 0.3, -0.7],
+    [0.8, 0.8, -0.8, 0.0],
+    [0.7, 0.1, 0.1, -1.2],
+    [-0.7, -0.7, 0.9, -1.5],
+    [0.7, -0.5, -0.3, -0.1],
+    [-1.1, 0.3, 0.6, -0.6],
+]
+
+
+# No scale of 0: with ε = 0 it would mean 0/0.
+SCALES = [step / 4 for step in range(-8, 17) if step != 0]
+SHIFTS = [step / 4 for step in range(-12, 13)]
+
+
+@dataclass(frozen=True)
+class Sliders:
+    """Where the six sliders stand: one of `SCALES` or `SHIFTS`; at rest 1 and 0."""
+
+    case_scale: float = 1.0
+    case_shift: float = 0.0
+    unit_scale: float = 1.0
+    unit_shift: float = 0.0
+    data_scale: float = 1.0
+    data_shift: float = 0.0
+
+
+# What each slider moves, and what it does in symbols; the figure shows both.
+MEANING = {
+    "case_scale": ("one case", "x′ = s·x for case 2"),
+    "case_shift": ("one case", "a′ = a + c for all units of case 2"),
+    "unit_scale": ("one unit", "w′ = s·w for unit 3"),
+    "unit_shift": ("one unit", "a′ = a + c for all cases of unit 3"),
+    "data_scale": ("the data", "x′ = s·x for all cases"),
+    "data_shift": ("the data", "x′ = x + c in all features"),
+}
+
+
+NOTE = (
+    f"Here x is one case of {len(X[0])} input features, w the weights of one unit and a = w·x "
+    "a summed input; the outputs are (a′ − μ)/σ with gain 1, bias 0 and no ε."
+)
+
+
+def _title(slider: str) -> str:
+    return f"{slider.split('_')[1]} of {MEANING[slider][0]}"
+
+
+def summed_inputs(
+    sliders: Sliders,
+) -> tuple[Float64[Tensor, "cases units"], Float64[Tensor, "units features"]]:
+    """The summed inputs a′ and the weights w′ with the sliders where `sliders` says."""
+    x, w = (torch.tensor(rows, dtype=torch.float64) for rows in (X, W))
+    x = sliders.data_scale * x + sliders.data_shift
+    x[CASE] *= sliders.case_scale
+    w[UNIT] *= sliders.unit_scale
+    a = x @ w.T
+    a[CASE] += sliders.case_shift
+    a[:, UNIT] += sliders.unit_shift
+    return a, w
+
+
+def outputs(sliders: Sliders) -> dict[str, Float64[Tensor, "cases units"]]:
+    """What each method makes of the summed inputs: (cases, units) each, with ε = 0."""
+    a, w = summed_inputs(sliders)
+    return {
+        "none": a,
+        "batch": functional.batch_norm(a, None, None, training=True, eps=0.0),
+        "weight": a / torch.linalg.vector_norm(w, dim=1),
+        "layer": functional.layer_norm(a, a.shape[1:], eps=0.0),
+        "rms": functional.rms_norm(a, a.shape[1:], eps=0.0),
+    }
+
+
+def verdict(before: Float64[Tensor, "cases units"], after: Float64[Tensor, "cases units"]) -> str:
+    """Either "unchanged" (to 1e-9, far above float64's rounding) or "changed by up to 1.23"."""
+    change = (after - before).abs().max().item()
+    return "unchanged" if change < 1e-9 else f"changed by up to {change:.2f}"
+
+
+def verdicts(sliders: Sliders) -> dict[str, str]:
+    """The verdict on each method with the sliders where `sliders` says, against all at rest.
+
+    >>> verdicts(Sliders(case_scale=2.0))["layer"]
+    'unchanged'
+    >>> verdicts(Sliders(case_scale=2.0))["batch"]
+    'changed by up to 0.56'
+    """
+    before, after = outputs(Sliders()), outputs(sliders)
+    return {name: verdict(before[name], after[name]) for name in NAMES}
+
+
+# The settings of the static picture, one row each.
+EXAMPLES = {name: 2.0 if name.endswith("scale") else 1.0 for name in MEANING}
+
+
+@functools.cache
+def _png() -> bytes:
+    """Six rows (one slider moved in each), five columns (methods): outputs before and after."""
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    before = outputs(Sliders())
+    buffer = io.BytesIO()
+    with style.context("default"):
+        picture = Figure(figsize=(10, 9.5), dpi=100, layout="constrained")
+        axes = picture.subplots(len(EXAMPLES), len(NAMES), sharex=True, sharey=True)
+        for row, (slider, value) in zip(axes, EXAMPLES.items(), strict=True):
+            after = outputs(replace(Sliders(), **{slider: value}))
+            sign = "×" if slider.endswith("scale") else "+"
+            row[0].set_ylabel(f"{_title(slider)}\n{sign} {value:g}", fontsize=9)
+            for axis, name in zip(row, NAMES, strict=True):
+                _panel(axis, before[name], after[name], METHODS[name].color)
+        for axis, name in zip(axes[0], NAMES, strict=True):
+            axis.set_title(METHODS[name].title, fontsize=9)
+        for axis in axes[-1]:
+            axis.set_xlabel("unit", fontsize=9)
+        picture.legend(
+            handles=[axes[0, 0].lines[k] for k in (0, 1, 4 * CASE + 1)],
+            labels=["before", "after", f"after, case {CASE + 1}"],
+            loc="outside lower center", ncols=3, fontsize=9, frameon=False,
+        )  # fmt: skip
+        picture.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+def _panel(axis: Any, before: Tensor, after: Tensor, color: str) -> None:
+    units = torch.arange(1, before.shape[1] + 1)
+    axis.axvspan(UNIT + 0.6, UNIT + 1.4, color="0.93", lw=0)
+    for case, (ring, dot) in enumerate(zip(before, after, strict=True)):
+        style = {"marker": "D", "color": color, "ms": 4} if case == CASE else {
+            "marker": "o", "color": "0.3", "ms": 2.5}  # fmt: skip
+        axis.plot(units, ring, "o", mfc="none", mec="0.55", ms=7, mew=0.8)
+        above, below = dot > LIMIT, dot < -LIMIT
+        inside = ~(above | below)
+        axis.plot(units[inside], dot[inside], ls="", **style)
+        axis.plot(units[above], above[above] * LIMIT, ls="", **style | {"marker": "^"})
+        axis.plot(units[below], below[below] * -LIMIT, ls="", **style | {"marker": "v"})
+    axis.set(ylim=(-LIMIT - 0.4, LIMIT + 1.7), xlim=(0.4, 6.6), xticks=units, yticks=[-2, 0, 2])
+    axis.tick_params(labelsize=7)
+    text = verdict(before, after)
+    unchanged = text == "unchanged"
+    axis.text(
+        0.5, 0.97, text, transform=axis.transAxes, ha="center", va="top", fontsize=8,
+        weight="bold" if unchanged else "normal",
+        bbox={"boxstyle": "round,pad=0.25", "fc": "#d6ebff" if unchanged else "none", "lw": 0},
+    )  # fmt: skip
+
+
+def description() -> str:
+    """The picture in words: for each slider, which methods do not care. Computed, like the rest."""
+    sentences = []
+    for slider, value in EXAMPLES.items():
+        found = verdicts(replace(Sliders(), **{slider: value}))
+        same = [METHODS[name].title for name in NAMES if found[name] == "unchanged"]
+        sentences.append(f"{_title(slider)}: {' and '.join(same) or 'none'}")
+    return (
+        "Outputs of five methods before (rings) and after (dots) one change of the summed inputs. "
+        f"Unchanged under {'; '.join(sentences)}. All other outputs change."
+    )
+
+
+class InvarianceFigure:
+    """What `figure()` returns: a picture where only pictures are shown, sliders in the book."""
+
+    def __repr__(self) -> str:
+        return "<figure: which normalization does not care?>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict, dict]:
+        data = {
+            "text/plain": repr(self),
+            "image/png": b64encode(_png()).decode(),
+            MIME: self.specification(),
+        }
+        return data, {"image/png": {"alt": description()}}
+
+    def specification(self) -> dict[str, Any]:
+        """All that the sliders' script needs: no result, only the layer and the words."""
+        at_rest = Sliders()
+        return {
+            "x": X,
+            "w": W,
+            "case": CASE,
+            "unit": UNIT,
+            "note": NOTE,
+            "methods": [
+                {"name": name, "title": METHODS[name].title, "color": METHODS[name].color}
+                for name in NAMES
+            ],
+            "sliders": [
+                {
+                    "name": field.name,
+                    "thing": MEANING[field.name][0],
+                    "kind": field.name.split("_")[1],
+                    "meaning": MEANING[field.name][1],
+                    "rest": getattr(at_rest, field.name),
+                    "values": SCALES if field.name.endswith("scale") else SHIFTS,
+                }
+                for field in fields(Sliders)
+            ],
+        }
+
+
+def figure() -> InvarianceFigure:
+    """The figure: as a cell's last line it shows itself, in the way the place can show it."""
+    return InvarianceFigure()
+
+
+class BookRenderer:
+    """MyST-NB's plugin (entry point `myst_nb.mime_renderers`): what the built book shows.
+
+    The page carries the picture; the script replaces it where scripts run.
+    """
+
+    mime_priority_overrides = (("html", MIME, 1),)
+
+    @staticmethod
+    def handle_mime(renderer: Any, data: Any, inline: bool) -> list | None:
+        """The figure's HTML, or None for every output that is not this figure."""
+        if data.mime_type != MIME or inline:
+            return None
+        from docutils import nodes
+
+        content = data.content if isinstance(data.content, str) else json.dumps(data.content)
+        picture = b64encode(_png()).decode()
+        text = (
+            f'<div class="invariance" data-specification="{html.escape(content)}">'
+            f'<img src="data:image/png;base64,{picture}" alt="{html.escape(description())}">'
+            "</div>"
+        )
+        return [nodes.raw(text=text, format="html")]

@@ -1,0 +1,114 @@
+"""The figure's numbers are the definitions', its verdicts those that theory gives."""
+
+import json
+from dataclasses import asdict, replace
+from importlib.metadata import entry_points
+
+import one_picture
+import pytest
+import torch
+
+from layernorm import functional, interactive
+from layernorm.interactive import CASE, NAMES, SCALES, SHIFTS, UNIT, Sliders
+
+# What does not care about which slider: eqs. 2, 3 and 5, and Table 1 of the paper.
+INVARIANT = {
+    "case_scale": {"layer", "rms"},
+    "case_shift": {"layer"},
+    "unit_scale": {"batch", "weight"},
+    "unit_shift": {"batch"},
+    "data_scale": {"batch", "layer", "rms"},
+    "data_shift": {"batch"},
+}
+
+
+@pytest.mark.parametrize("slider", INVARIANT)
+def test_exactly_the_right_methods_do_not_care(slider):
+    values = SCALES if slider.endswith("scale") else SHIFTS
+    rest = getattr(Sliders(), slider)
+    for value in (v for v in values if v != rest):
+        found = interactive.verdicts(replace(Sliders(), **{slider: value}))
+        same = {name for name in NAMES if found[name] == "unchanged"}
+        if slider.endswith("scale") and value < 0:
+            assert same == set()  # every invariance to scale needs a positive one
+        else:
+            assert same == INVARIANT[slider], value
+
+
+def test_at_rest_all_are_unchanged():
+    assert set(interactive.verdicts(Sliders()).values()) == {"unchanged"}
+
+
+def test_no_change_is_so_small_that_it_would_be_shown_as_zero():
+    before = interactive.outputs(Sliders())
+    for slider in INVARIANT:
+        values = SCALES if slider.endswith("scale") else SHIFTS
+        for value in (v for v in values if v != getattr(Sliders(), slider)):
+            after = interactive.outputs(replace(Sliders(), **{slider: value}))
+            for name in NAMES:
+                change = (after[name] - before[name]).abs().max()
+                assert change < 1e-12 or change > 0.01, (slider, value, name)
+
+
+@pytest.mark.parametrize("s", [Sliders(), Sliders(2.0, -1.0, -0.5, 0.75, 3.0, -2.25)])
+def test_summed_inputs_are_what_the_sliders_say(s):
+    a, weights = interactive.summed_inputs(s)
+    for n, x in enumerate(interactive.X):
+        for i, w in enumerate(interactive.W):
+            x_moved = [(s.data_scale * e + s.data_shift) for e in x]
+            w_moved = [(s.unit_scale if i == UNIT else 1.0) * e for e in w]
+            expected = (s.case_scale if n == CASE else 1.0) * sum(
+                e * f for e, f in zip(x_moved, w_moved, strict=True)
+            )
+            expected += s.case_shift if n == CASE else 0.0
+            expected += s.unit_shift if i == UNIT else 0.0
+            assert a[n, i].item() == pytest.approx(expected, abs=1e-12)
+            assert weights[i].tolist() == pytest.approx(w_moved, abs=1e-12)
+
+
+def test_weight_normalization_is_the_definition():
+    """Where no shift is added, (a - 0) / |w| is what normalized weights give."""
+    s = Sliders(case_scale=3.0, unit_scale=-2.0, data_scale=0.5, data_shift=1.0)
+    x = torch.tensor(interactive.X, dtype=torch.float64) * s.data_scale + s.data_shift
+    x[CASE] *= s.case_scale
+    _, w = interactive.summed_inputs(s)
+    gain = torch.ones(len(w), 1, dtype=torch.float64)
+    expected = x @ functional.weight_norm(w, gain).T
+    torch.testing.assert_close(interactive.outputs(s)["weight"], expected, rtol=0, atol=1e-12)
+
+
+def test_the_script_gets_the_layer_and_no_result():
+    specification = interactive.figure().specification()
+    assert json.loads(json.dumps(specification)) == specification
+    assert specification["x"] == interactive.X
+    assert [s["name"] for s in specification["sliders"]] == list(asdict(Sliders()))
+    for slider in specification["sliders"]:
+        assert slider["rest"] in slider["values"]
+        assert 0.0 not in slider["values"] or slider["kind"] == "shift"
+
+
+def test_a_notebook_stores_a_picture_with_its_words_and_no_html():
+    data, metadata = interactive.figure()._repr_mimebundle_()
+    assert set(data) == {"text/plain", "image/png", interactive.MIME}
+    words = metadata["image/png"]["alt"]
+    assert "shift of one case: layer normalization; scale of one unit" in words
+
+
+def test_the_book_shows_the_sliders_and_without_scripts_the_picture():
+    from types import SimpleNamespace
+
+    (plugin,) = entry_points(group="myst_nb.mime_renderers", name="invariance")
+    render = plugin.load().handle_mime
+    content = interactive.figure().specification()
+    output = SimpleNamespace(mime_type=interactive.MIME, content=content)
+    (node,) = render(None, output, False)
+    assert node.astext().startswith('<div class="invariance" data-specification="{&quot;x&quot;')
+    assert '<img src="data:image/png;base64,' in node.astext()
+    assert f'alt="{interactive.description()}"' in node.astext()
+    assert render(None, SimpleNamespace(mime_type="image/png", content=""), False) is None
+
+
+def test_the_one_picture_is_current():
+    assert one_picture.FILE.read_text(encoding="utf-8") == one_picture.draw(), (
+        "run python tools/one_picture.py"
+    )
