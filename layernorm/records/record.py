@@ -128,10 +128,11 @@ def _check_result(result: Mapping[str, Any]) -> dict[str, Any]:
         if set(curve) != {"step", "value"}:
             raise RecordError(f"{where} must have 'step' and 'value'; got {sorted(curve)}")
         steps = _plain(curve["step"], f"{where}['step']")
-        values = [_number(v, f"{where}['value']") for v in _listed(curve["value"])]
+        values = _plain_values(curve["value"], f"{where}['value']")
         if not isinstance(steps, list) or len(steps) != len(values):
             raise RecordError(f"{where} needs as many steps as values, {len(values)}; got {steps}")
-        if not all(map(_is_count, steps)) or any(a >= b for a, b in pairwise(steps)):
+        counts = all(type(step) is int and step >= 0 for step in steps)
+        if not counts or any(a >= b for a, b in pairwise(steps)):
             raise RecordError(f"{where}['step'] must be increasing counts of updates; got {steps}")
         curves[metric] = {"step": steps, "value": values}
     final = {
@@ -144,13 +145,16 @@ def _check_result(result: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(metric, str):
             raise RecordError(f"a metric's name must be a string; got {metric!r}")
     diverged_at = result.get("diverged_at")
-    if diverged_at is not None and not _is_count(diverged_at):
+    if diverged_at is not None and (type(diverged_at) is not int or diverged_at < 0):
         raise RecordError(f"result['diverged_at'] must be an update or None; got {diverged_at!r}")
     return {"curves": curves, "final": final, "diverged_at": diverged_at}
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
+def _plain_values(values: Any, where: str) -> list[float | int]:
+    values = _listed(values)
+    if not isinstance(values, list | tuple):
+        raise RecordError(f"{where} must be a list of numbers; got {values!r}")
+    return [value if type(value) is float else _number(value, where) for value in values]
 
 
 def _listed(value: Any) -> Any:
