@@ -51,17 +51,35 @@ def summed_inputs(
 
 
 @torch.no_grad()
-def scale_weights_(model: nn.Sequential, factor: float) -> None:
-    """Multiply every hidden weight matrix of an `mlp` by `factor`; biases and logits stay.
+def redraw_(
+    model: nn.Sequential,
+    scale: float = 1.0,
+    spread: float = 0.0,
+    shift: float = 0.0,
+    gains: bool = True,
+    seed: int = 0,
+) -> None:
+    r"""Give every hidden weight matrix of an `mlp` the start another scheme would have drawn.
 
-    Weight normalization keeps a weight as gain times direction: the direction's length is
-    scaled, which is what a differently scaled initial draw would do.
+    $W \leftarrow$ `scale` $\cdot\,10^{u_i}\,(W +$ `shift` $\cdot\,\mathrm{rms}(W))$: one factor
+    for all weights, one for each unit's weight vector ($u_i$ uniform in $\pm$ `spread`), one
+    constant added to all. Biases and logits stay. Weight normalization starts from the same
+    weights, its gain being their length, as in `WeightNormLinear`; with `gains=False` the gain
+    stays, and only the direction is redrawn.
+
+    Raises `ValueError` unless scale is positive and spread not negative.
     """
-    if not factor > 0:
-        raise ValueError(f"factor must be positive, got {factor}")
+    if not scale > 0 or not spread >= 0:
+        raise ValueError(f"scale must be > 0 and spread >= 0, got {scale} and {spread}")
+    generator = torch.Generator().manual_seed(seed)
     for module in model[:-1:2]:
         linear = module[0]
-        (linear.weight_v if hasattr(linear, "weight_v") else linear.weight).mul_(factor)
+        normed = hasattr(linear, "weight_v")
+        w = linear.weight_v if normed else linear.weight
+        u = spread * (2 * torch.rand(len(w), 1, generator=generator, dtype=w.dtype) - 1)
+        w.add_(shift * w.square().mean().sqrt()).mul_(scale * 10**u)
+        if normed and gains:
+            linear.weight_g.copy_(w.norm(dim=1, keepdim=True))
 
 
 @torch.no_grad()

@@ -71,15 +71,50 @@ def test_rescaling_makes_the_summed_inputs_unit_variance():
         assert a.std().item() == pytest.approx(1.0, abs=1e-4)
 
 
+REDRAWN = {  # what each method's normalized summed inputs do not notice
+    "none": [],
+    "batch": [{"scale": 10.0}, {"spread": 1.0}],
+    "weight": [{"scale": 10.0, "gains": False}, {"spread": 1.0, "gains": False}],
+    "layer": [{"scale": 10.0}, {"shift": 1.0}],
+    "rms": [{"scale": 10.0}],
+    "group": [{"scale": 10.0}, {"shift": 1.0}],
+}
+
+
 @pytest.mark.parametrize("name", DENSE)
-def test_scaling_the_weights_changes_what_it_should(name):
+@pytest.mark.parametrize("change", [{"scale": 10.0}, {"spread": 1.0}, {"shift": 1.0}], ids=str)
+@pytest.mark.parametrize("gains", [True, False])
+def test_other_weights_at_the_start_change_what_they_should(name, change, gains):
     net = models.mlp([6, 32, 3], name, "tanh").double()
     x = torch.randn(16, 6, dtype=torch.float64)
+    for norm in (m for m in net.modules() if hasattr(m, "eps")):
+        norm.eps = 1e-30  # the invariances are exact without eps; torch refuses 0 for batch
     before = models.summed_inputs(net, x)[0]
-    models.scale_weights_(net, 10.0)
+    models.redraw_(net, **change, gains=gains)
     after = models.summed_inputs(net, x)[0]
-    same = torch.allclose(before, after, atol=1e-3)
-    assert same == (name != "none")
+    same = torch.allclose(before, after, rtol=0, atol=1e-12)
+    if name == "weight":
+        change = change | {"gains": gains}
+    assert same == (change in REDRAWN[name])
+
+
+def test_redrawn_weights_are_what_the_options_say():
+    def redrawn(**options):
+        net = models.mlp([50, 400, 3])
+        start = net[0][0].weight.detach().clone(), net[2].weight.detach().clone()
+        models.redraw_(net, **options)
+        assert torch.equal(net[2].weight, start[1])
+        return start[0], net[0][0].weight.detach()
+
+    w, scaled = redrawn(scale=3.0)
+    torch.testing.assert_close(scaled, 3 * w)
+    w, shifted = redrawn(shift=2.0)
+    torch.testing.assert_close(shifted - w, torch.full_like(w, 2 * w.square().mean().sqrt()))
+    w, spread = redrawn(spread=1.0)
+    u = torch.log10(spread[:, 0] / w[:, 0])
+    torch.testing.assert_close(spread, w * 10 ** u[:, None])
+    assert -1 <= u.min() < -0.9
+    assert 0.9 < u.max() <= 1
 
 
 @pytest.mark.parametrize(
@@ -88,7 +123,8 @@ def test_scaling_the_weights_changes_what_it_should(name):
         (lambda: models.mlp([3]), "sizes must be"),
         (lambda: models.mlp([3, 0, 2]), "sizes must be"),
         (lambda: models.mlp([3, 4, 2], activation="tnah"), "unknown activation"),
-        (lambda: models.scale_weights_(models.mlp([3, 4, 2]), 0.0), "factor must be positive"),
+        (lambda: models.redraw_(models.mlp([3, 4, 2]), scale=0.0), "scale must be > 0"),
+        (lambda: models.redraw_(models.mlp([3, 4, 2]), spread=-1.0), "spread >= 0"),
         (lambda: models.rescale_(models.mlp([3, 4, 2]), torch.zeros(5, 3)), "do not vary"),
     ],
 )

@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from layernorm import data, models, records
 from layernorm.methods import method
+from layernorm.summed import Watch
 
 DEPENDS_ON = [
     "layernorm.data.digits",
@@ -21,6 +22,7 @@ DEPENDS_ON = [
     "layernorm.models",
     "layernorm.modules",
     "layernorm.studies.training",
+    "layernorm.summed",
 ]
 
 
@@ -29,11 +31,13 @@ class Config:
     """Everything that decides the outcome of a run.
 
     `order`: `shuffled` draws each batch at random; `sorted` takes runs of examples sorted by
-    class. `rescaled`: the control, weights scaled to unit-variance summed inputs at the start.
-    `initial_scale`: factor on every hidden weight matrix at the start. `input_scales`: factors
-    on the columns of the input, repeated cyclically (features of different units). `examples`:
-    train on that many first examples only, None for all. `evaluations`: how many times the
-    curves are read, evenly over the updates, besides the start.
+    class. `rescaled`: the control, weights scaled to unit-variance summed inputs at the start,
+    after everything else. `initial_scale`, `initial_spread`, `initial_shift`, `initial_gains`: the
+    hidden weights at the start (`models.redraw_`). `input_scales`: factors on the columns of the
+    input, repeated cyclically (features of different units). `examples`: train on that many first
+    examples only, None for all. `watch`: also record what happens to the summed inputs of the
+    second hidden layer (`summed.Watch`, on the validation examples). `evaluations`: how many times
+    the curves are read, evenly over the updates, besides the start.
     """
 
     study: str
@@ -47,9 +51,13 @@ class Config:
     activation: str = "tanh"
     rescaled: bool = False
     initial_scale: float = 1.0
+    initial_spread: float = 0.0
+    initial_shift: float = 0.0
+    initial_gains: bool = True
     order: str = "shuffled"
     input_scales: tuple[float, ...] = (1.0,)
     examples: int | None = None
+    watch: bool = False
     evaluations: int = 15
 
     def __post_init__(self) -> None:
@@ -101,10 +109,11 @@ def build(config: Config, x: Tensor) -> nn.Sequential:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         net = models.mlp([x.shape[1], *config.hidden, 10], config.method, config.activation)
+    start = (config.initial_scale, config.initial_spread, config.initial_shift)
+    if start != (1, 0, 0):
+        models.redraw_(net, *start, config.initial_gains, config.seed)
     if config.rescaled:
         models.rescale_(net, x)
-    if config.initial_scale != 1:
-        models.scale_weights_(net, config.initial_scale)
     return net
 
 
@@ -132,10 +141,15 @@ def train(config: Config, profile: str = "book") -> records.Record:
     tensors = _tensors(config)
     x, y = tensors["train"]
     net = build(config, x)
+    watch = Watch(net, tensors["validation"][0], config.activation) if config.watch else None
+
+    def read() -> dict[str, float]:
+        return _evaluate(net, tensors) | (watch.curve(net) if watch else {})
+
     batches = _batches(y, config, torch.Generator().manual_seed(config.seed))
     optimizer = torch.optim.Adam(net.parameters(), lr=config.learning_rate)
     at = {round(i * config.updates / config.evaluations) for i in range(config.evaluations + 1)}
-    steps, rows, diverged_at = [0], [_evaluate(net, tensors)], None
+    steps, rows, diverged_at = [0], [read()], None
     seconds = 0.0
     for step in range(1, config.updates + 1):
         start = time.perf_counter()
@@ -150,8 +164,10 @@ def train(config: Config, profile: str = "book") -> records.Record:
         seconds += time.perf_counter() - start
         if step in at:
             steps.append(step)
-            rows.append(_evaluate(net, tensors))
+            rows.append(read())
     result = _result(steps, rows, diverged_at)
+    if watch and diverged_at is None:
+        result["final"] |= watch.final(net)
     timing = {"seconds_per_update": seconds / max(1, (diverged_at or config.updates + 1) - 1)}
     return records.new(_record_config(config, profile), result, timing, DEPENDS_ON)
 
