@@ -2,4 +2,4 @@
 
 from jaxtyping import install_import_hook
 
-install_import_hook("layernorm", "beartype.beartype")
+install_import_hook("layernorm", "typechecker.check")

@@ -1,0 +1,10 @@
+"""Checks that a definition must pass, used on the real ones and to catch wrong variants.
+
+A check takes the function under test, so that tests/test_functional.py runs all of them on
+`layernorm.functional` and tests/test_mutants.py on every mutant.
+"""
+
+from checks import masks, norms, running, steps, weights  # noqa: F401  (they list their checks)
+from checks.registry import CHECKS
+
+__all__ = ["CHECKS"]

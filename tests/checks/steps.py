@@ -1,0 +1,169 @@
+"""Checks of the three recurrent steps: against scalar arithmetic, and against torch's cells."""
+
+import math
+
+import torch
+from oracle import assert_close, draw, scalar_layer_norm
+from torch import Tensor, nn
+from torch.autograd import gradcheck, gradgradcheck
+
+from checks.registry import check
+
+STEPS = {"ln_rnn_step": 1, "ln_lstm_step": 4, "ln_gru_step": 3}  # gates
+EPS = 0.01
+
+
+def _arguments(name: str, batch=(2,), inputs=3, hidden=5) -> list:
+    """Every argument of a step before eps; gains and biases of all norms differ."""
+    gates = STEPS[name]
+    rows = gates * hidden
+    states = [draw(*batch, hidden, seed=s) for s in ((2, 3) if gates == 4 else (2,))]
+    weights = [draw(rows, inputs, seed=4), draw(rows, hidden, seed=5)]
+
+    def ln(size: int, seed: int) -> tuple[Tensor, Tensor]:
+        return draw(size, seed=seed, mean=1.0, std=0.5), draw(size, seed=seed + 1, std=0.5)
+
+    x = draw(*batch, inputs, seed=1)
+    if gates == 1:
+        return [x, *states, *weights, ln(hidden, 10)]
+    norms = [ln(rows, 10), ln(rows, 20)] + ([ln(hidden, 30)] if gates == 4 else [])
+    return [x, *states, *weights, draw(rows, seed=6), *norms]
+
+
+def _outputs(result) -> tuple[Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _matvec(w: list[list[float]], v: list[float]) -> list[float]:
+    return [math.fsum(a * b for a, b in zip(row, v, strict=True)) for row in w]
+
+
+def _sigmoid(v: float) -> float:
+    return 1 / (1 + math.exp(-v))
+
+
+def _scalar_rnn(x, h, w_ih, w_hh, ln):
+    a = [p + q for p, q in zip(_matvec(w_hh, h), _matvec(w_ih, x), strict=True)]
+    return ([math.tanh(v) for v in scalar_layer_norm(a, *ln, EPS)],)
+
+
+def _scalar_lstm(x, h, c, w_ih, w_hh, b, ln_ih, ln_hh, ln_c):
+    size = len(h)
+    a_h = scalar_layer_norm(_matvec(w_hh, h), *ln_hh, EPS)
+    a_x = scalar_layer_norm(_matvec(w_ih, x), *ln_ih, EPS)
+    a = [sum(terms) for terms in zip(a_h, a_x, b, strict=True)]
+    i, f, g, o = (a[k * size : (k + 1) * size] for k in range(4))
+    new = [_sigmoid(f[k]) * c[k] + _sigmoid(i[k]) * math.tanh(g[k]) for k in range(size)]
+    seen = scalar_layer_norm(new, *ln_c, EPS)
+    return [_sigmoid(o[k]) * math.tanh(seen[k]) for k in range(size)], new
+
+
+def _scalar_gru(x, h, w_ih, w_hh, b, ln_ih, ln_hh):
+    size = len(h)
+
+    def norms(a, gain, bias):
+        cut = 2 * size
+        return scalar_layer_norm(a[:cut], gain[:cut], bias[:cut], EPS) + scalar_layer_norm(
+            a[cut:], gain[cut:], bias[cut:], EPS
+        )
+
+    a_h, a_x = norms(_matvec(w_hh, h), *ln_hh), norms(_matvec(w_ih, x), *ln_ih)
+    new = []
+    for k in range(size):
+        r, z = (_sigmoid(a_h[j] + a_x[j] + b[j]) for j in (k, size + k))
+        j = 2 * size + k
+        n = math.tanh(a_x[j] + b[j] + r * a_h[j])
+        new.append((1 - z) * n + z * h[k])
+    return (new,)
+
+
+SCALAR = {"ln_rnn_step": _scalar_rnn, "ln_lstm_step": _scalar_lstm, "ln_gru_step": _scalar_gru}
+
+
+@check(*STEPS)
+def agrees_with_scalar_arithmetic(f, name):
+    for inputs, hidden in ((3, 5), (1, 7), (4, 1)):
+        arguments = _arguments(name, batch=(), inputs=inputs, hidden=hidden)
+        lists = [[p.tolist() for p in a] if isinstance(a, tuple) else a.tolist() for a in arguments]
+        results = zip(_outputs(f(*arguments, EPS)), SCALAR[name](*lists), strict=True)
+        for got, expected in results:
+            assert_close(got, torch.tensor(expected, dtype=torch.float64), 1e-12)
+
+
+@check(*STEPS)
+def every_case_by_itself(f, name):
+    """Any batch dimensions; three steps of a batch are those of its cases alone."""
+    states = 2 if name == "ln_lstm_step" else 1
+    x, *rest = _arguments(name, batch=(2, 3))
+    whole, cases = rest[:states], [[s[1, 2] for s in rest[:states]]]
+    alone = cases[0]
+    for _ in range(3):
+        whole = _outputs(f(x, *whole, *rest[states:], EPS))
+        alone = _outputs(f(x[1, 2], *alone, *rest[states:], EPS))
+    for got, expected in zip(whole, alone, strict=True):
+        assert_close(got[1, 2], expected, 1e-12)
+    empty = _arguments(name, batch=(0,))
+    assert all(t.shape == (0, 5) for t in _outputs(f(*empty, EPS)))
+
+
+@check(*STEPS)
+def is_torchs_cell_when_gains_and_biases_undo_the_norms(f, name):
+    """With gain sigma and bias mu of the very vector that is normalized, LN changes nothing and
+    the step is torch's cell: this fixes gate order, update gate, and where b stands."""
+    torch.manual_seed(0)
+    cell = {"ln_rnn_step": nn.RNNCell, "ln_lstm_step": nn.LSTMCell, "ln_gru_step": nn.GRUCell}
+    cell = cell[name](3, 5, dtype=torch.float64)
+    x, *states = _arguments(name, batch=())[: 3 if name == "ln_lstm_step" else 2]
+    b = draw(STEPS[name] * 5, seed=6)
+    nn.init.zeros_(cell.bias_hh)
+    with torch.no_grad():
+        cell.bias_ih.copy_(b)
+        state = tuple(states) if len(states) > 1 else states[0]
+        expected = _outputs(cell(x, state))
+
+        def undo(a: Tensor, *sizes: int) -> tuple[Tensor, Tensor]:
+            parts = a.split(sizes or [a.numel()])
+            gain = [p.std(correction=0).expand_as(p) for p in parts]
+            return torch.cat(gain), torch.cat([p.mean().expand_as(p) for p in parts])
+
+        a_h, a_x = cell.weight_hh @ states[0], cell.weight_ih @ x
+        weights = (cell.weight_ih, cell.weight_hh)
+        if name == "ln_rnn_step":
+            gain, mean = undo(a_h + a_x)
+            got = f(x, *states, *weights, (gain, mean + b), 0.0)
+        elif name == "ln_lstm_step":
+            got = f(x, *states, *weights, b, undo(a_x), undo(a_h), undo(expected[1]), 0.0)
+        else:
+            got = f(x, *states, *weights, b, undo(a_x, 10, 5), undo(a_h, 10, 5), 0.0)
+    for mine, torchs in zip(_outputs(got), expected, strict=True):
+        assert_close(mine, torchs, 1e-12)
+
+
+@check(*STEPS)
+def step_derivatives(f, name):
+    arguments = _arguments(name, batch=(2,), inputs=2, hidden=2)
+    flat = [t for a in arguments for t in (a if isinstance(a, tuple) else (a,))]
+    singles = sum(not isinstance(a, tuple) for a in arguments)
+
+    def call(*flat):
+        pairs = zip(flat[singles::2], flat[singles + 1 :: 2], strict=True)
+        return f(*flat[:singles], *pairs, 0.5)
+
+    inputs = [t.requires_grad_() for t in flat]
+    assert gradcheck(call, inputs)
+    assert gradgradcheck(call, inputs, fast_mode=True)  # random directions: the full one takes 6 s
+
+
+@check(*STEPS)
+def half_precision_steps(f, name):
+    """The products are half precision's own; norms must add no more: ten times its rounding."""
+    for dtype in (torch.float16, torch.bfloat16):
+        arguments = _arguments(name, batch=(7,), hidden=33)
+        low = [
+            tuple(p.to(dtype) for p in a) if isinstance(a, tuple) else a.to(dtype)
+            for a in arguments
+        ]
+        high = [tuple(p.double() for p in a) if isinstance(a, tuple) else a.double() for a in low]
+        for got, expected in zip(_outputs(f(*low)), _outputs(f(*high)), strict=True):
+            assert got.dtype == dtype
+            assert_close(got, expected, 10 * torch.finfo(dtype).eps)

@@ -1,0 +1,53 @@
+"""Independent sources of truth: exact arithmetic, seeded numbers, one measure of closeness."""
+
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+
+def draw(*shape: int, seed: int = 0, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    """Seeded normal float64 numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    return mean + std * torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def condition(rows: Tensor) -> float:
+    """max(1, |mu| / sigma) over the rows: how much subtracting the mean magnifies rounding."""
+    rows = rows.double()
+    if rows.numel() == 0 or rows.shape[1] < 2:
+        return 1.0
+    sigma = rows.std(1, correction=0)
+    ratio = torch.where(sigma > 0, rows.mean(1).abs() / sigma, 0.0)
+    return max(1.0, float(ratio.max()))
+
+
+def assert_close(got: Tensor, expected: Tensor, tolerance: float) -> None:
+    """The error's norm is at most `tolerance` times the norm of what is expected."""
+    assert got.shape == expected.shape, f"shape {tuple(got.shape)}, not {tuple(expected.shape)}"
+    got, expected = got.detach().double(), expected.detach().double()
+    error = float((got - expected).norm())
+    limit = tolerance * float(expected.norm())
+    assert error <= limit, f"error {error:.3g} above {limit:.3g}"
+
+
+def exact(values: list[float], eps: float, centered: bool = True) -> list[float]:
+    """(x - mu) / sqrt(var + eps) in rational arithmetic; 50 digits for the root."""
+    x = [Fraction(v) for v in values]
+    mu = sum(x) / len(x) if centered else Fraction(0)
+    var = sum((v - mu) ** 2 for v in x) / len(x) + Fraction(eps)
+    with localcontext() as context:
+        context.prec = 50
+        root = (Decimal(var.numerator) / Decimal(var.denominator)).sqrt()
+        return [
+            float(Decimal((v - mu).numerator) / Decimal((v - mu).denominator) / root) for v in x
+        ]
+
+
+def scalar_layer_norm(a: list[float], gain: list[float], bias: list[float], eps: float):
+    """Eq. (15) for one vector, in plain Python floats."""
+    mu = math.fsum(a) / len(a)
+    sigma = math.sqrt(math.fsum((v - mu) ** 2 for v in a) / len(a) + eps)
+    return [g * (v - mu) / sigma + b for v, g, b in zip(a, gain, bias, strict=True)]
