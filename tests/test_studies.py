@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from layernorm import data, records, studies
-from layernorm.studies import planning
-from layernorm.studies import training
+from layernorm.studies import planning, training
 
 SMALL = studies.Config("test", "layer", "layer", batch_size=32, updates=20, evaluations=4)
 
@@ -72,6 +71,35 @@ def test_the_control_starts_at_unit_variance_and_shares_its_seeds_start():
     torch.testing.assert_close(ratio, ratio[0, 0].expand_as(ratio))
 
 
+def test_centering_takes_a_shift_of_the_data_away():
+    plain, shifted, centered, both = (
+        training._tensors(replace(SMALL, input_shift=shift, centered=flag))
+        for flag in (False, True)
+        for shift in (0.0, 10.0)
+    )
+    for part in plain:
+        torch.testing.assert_close(shifted[part][0], plain[part][0] + 10)
+        torch.testing.assert_close(both[part][0], centered[part][0], rtol=0, atol=1e-5)
+    assert centered["train"][0].mean(0).abs().max() < 1e-6
+    assert centered["test"][0].mean(0).abs().max() > 1e-3  # by the training set's mean, not its own
+
+
+def test_the_best_test_error_is_read_where_the_validation_loss_is_lowest():
+    rows = [
+        {"train_nll": 3.0, "validation_nll": v, "test_nll": 1.0, "test_error": e}
+        for v, e in [(0.1, 1.0), (0.5, 6.0), (0.2, 7.0), (0.3, 2.0)]
+    ]
+    final = training._result([0, 1, 2, 3], rows, None)["final"]
+    assert final["best_test_error"] == 7.0  # the start, before any update, does not count
+    assert final["mean_validation_nll"] == pytest.approx(1 / 3)
+    assert math.isinf(training._result([0, 1, 2, 3], rows, 4)["final"]["best_test_error"])
+
+
+def test_a_learning_rate_is_never_chosen_from_test_data():
+    with pytest.raises(ValueError, match="tuned_on must be a metric of the validation examples"):
+        studies.Plan("test", "?", {}, "x", 0.1, tuned_on="mean_test_nll")
+
+
 def test_tuning_extends_the_grid_when_an_edge_wins(monkeypatch):
     def fake(config, profile):
         nll = abs(math.log10(config.learning_rate) - math.log10(0.5))
@@ -83,7 +111,7 @@ def test_tuning_extends_the_grid_when_an_edge_wins(monkeypatch):
     runs = studies.tune(study, "a")
     rates = sorted(r.config["options"]["learning_rate"] for r in runs)
     assert rates == pytest.approx([1e-3, 1e-2, 0.1, 1.0, 10.0])
-    assert planning.best_rate(runs) == pytest.approx(1.0)
+    assert planning.best_rate(runs, "validation_nll") == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("name", sorted(planning.plans()))
@@ -107,6 +135,7 @@ def test_every_plan_follows_the_rules_and_starts(name):
         ({"order": "random"}, "order must be"),
         ({"rescaled": True}, "rescaled is the control"),
         ({"evaluations": 21}, "evaluations must be at most"),
+        ({"input_shift": math.inf}, "input_shift must be finite"),
     ],
 )
 def test_a_bad_configuration_is_refused(change, message):
