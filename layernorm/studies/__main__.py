@@ -18,7 +18,7 @@ def main(study: Plan) -> None:
     rates, tuning = {}, []
     for arm in tqdm([a for a in study.arms if a not in study.rate_of], desc="tuning"):
         runs = tune(study, arm)
-        rates[arm], tuning = best_rate(runs), [*tuning, *runs]
+        rates[arm], tuning = best_rate(runs, study.tuned_on), [*tuning, *runs]
     rates |= {arm: rates[other] for arm, other in study.rate_of.items()}
     results = run(study, rates)
     for arm, options in study.arms.items():

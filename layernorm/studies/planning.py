@@ -22,7 +22,8 @@ class Plan:
     `arms` maps an arm's name to its `Config` options. `rate_of` names, for an arm that is not
     tuned, the arm whose learning rate it takes (a study that changes one thing and keeps the
     rate). `primary` is the metric verdicts are given on (lower is better), `margin` the difference
-    too small to matter, in the metric's unit.
+    too small to matter, in the metric's unit. `tuned_on` is the final metric, of the validation
+    examples, whose lowest value chooses a learning rate: one that rewards what `primary` measures.
     """
 
     name: str
@@ -33,6 +34,13 @@ class Plan:
     rate_of: Mapping[str, str] = field(default_factory=dict)
     learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    tuned_on: str = "validation_nll"
+
+    def __post_init__(self) -> None:
+        if "validation" not in self.tuned_on:
+            raise ValueError(
+                f"tuned_on must be a metric of the validation examples, got {self.tuned_on!r}"
+            )
 
     def config(self, arm: str, seed: int, learning_rate: float, **options) -> Config:
         """The configuration of one run of an arm; `ValueError` for an unknown arm."""
@@ -62,13 +70,13 @@ def plan(name: str) -> Plan:
 def tune(study: Plan, arm: str) -> list[records.Record]:
     """Train an arm at every learning rate, with a seed used for nothing else.
 
-    If the best rate (lowest final validation cross-entropy) lies at an edge of the grid, the
-    grid grows there, by the grid's own factor, at most three times.
+    If the best rate (lowest `tuned_on`) lies at an edge of the grid, the grid grows there, by the
+    grid's own factor, at most three times.
     """
     rates = sorted(study.learning_rates)
     runs = {rate: train(study.config(arm, TUNING_SEED, rate), "tuning") for rate in rates}
     for _ in range(3):
-        best = min(runs, key=lambda rate: _validation(runs[rate]))
+        best = best_rate(runs.values(), study.tuned_on)
         if best == min(runs):
             extra = min(runs) ** 2 / sorted(runs)[1]
         elif best == max(runs):
@@ -80,19 +88,16 @@ def tune(study: Plan, arm: str) -> list[records.Record]:
     return list(runs.values())
 
 
-def _validation(record: records.Record) -> float:
-    return record.result["final"]["validation_nll"]
-
-
-def best_rate(tuning: Iterable[records.Record]) -> float:
-    """The learning rate with the lowest final validation cross-entropy."""
-    return min(tuning, key=_validation).config["options"]["learning_rate"]
+def best_rate(tuning: Iterable[records.Record], metric: str) -> float:
+    """The learning rate whose run has the lowest final value of the metric."""
+    best = min(tuning, key=lambda record: record.result["final"][metric])
+    return best.config["options"]["learning_rate"]
 
 
 def tuned(study: Plan) -> dict[str, float]:
     """Each arm's learning rate, from the published tuning runs."""
     frame = records.load(study.name, profile="tuning")
-    final = frame[(frame.metric == "validation_nll") & frame.step.isna()]
+    final = frame[(frame.metric == study.tuned_on) & frame.step.isna()]
     rates = {}
     for arm in study.arms:
         rows = final[final.arm == study.rate_of.get(arm, arm)]

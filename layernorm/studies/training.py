@@ -34,10 +34,12 @@ class Config:
     class. `rescaled`: the control, weights scaled to unit-variance summed inputs at the start,
     after everything else. `initial_scale`, `initial_spread`, `initial_shift`, `initial_gains`: the
     hidden weights at the start (`models.redraw_`). `input_scales`: factors on the columns of the
-    input, repeated cyclically (features of different units). `examples`: train on that many first
-    examples only, None for all. `watch`: also record what happens to the summed inputs of the
-    second hidden layer (`summed.Watch`, on the validation examples). `evaluations`: how many times
-    the curves are read, evenly over the updates, besides the start.
+    input, repeated cyclically (features of different units). `input_shift`: a constant added to
+    the whole data set. `centered`: after both, each feature's mean over the training set is
+    subtracted. `examples`: train on that many first examples only, None for all. `watch`: also
+    record what happens to the summed inputs of the second hidden layer (`summed.Watch`, on the
+    validation examples). `evaluations`: how many times the curves are read, evenly over the
+    updates, besides the start.
     """
 
     study: str
@@ -56,12 +58,16 @@ class Config:
     initial_gains: bool = True
     order: str = "shuffled"
     input_scales: tuple[float, ...] = (1.0,)
+    input_shift: float = 0.0
+    centered: bool = False
     examples: int | None = None
     watch: bool = False
     evaluations: int = 15
 
     def __post_init__(self) -> None:
         method(self.method)
+        if not math.isfinite(self.input_shift):
+            raise ValueError(f"input_shift must be finite, got {self.input_shift}")
         for name in ("learning_rate", "initial_scale", "batch_size", "updates", "evaluations"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
@@ -97,7 +103,11 @@ def _tensors(config: Config) -> dict[str, tuple[Tensor, Tensor]]:
         examples = getattr(splits, part)
         x = examples.x.flatten(1)
         scales = torch.tensor(config.input_scales)
-        out[part] = (x * scales.repeat(x.shape[1] // len(scales) + 1)[: x.shape[1]], examples.y)
+        x = x * scales.repeat(x.shape[1] // len(scales) + 1)[: x.shape[1]] + config.input_shift
+        out[part] = (x, examples.y)
+    if config.centered:
+        mean = out["train"][0].mean(0)
+        out = {part: (x - mean, y) for part, (x, y) in out.items()}
     if config.examples is not None:
         x, y = out["train"]
         out["train"] = (x[: config.examples], y[: config.examples])
@@ -134,9 +144,14 @@ def train(config: Config, profile: str = "book") -> records.Record:
     """Train one network with Adam and record its curves.
 
     The record's `result` holds curves of cross-entropy (nats) and error (percent) on training,
-    validation and test examples, their final values, and `mean_train_nll`, the mean of the
-    training curve after the start: low if the arm learns fast. A loss that is not finite stops
-    the run, which is a result too (`diverged_at`, the update; final values are then infinite).
+    validation and test examples, their final values, and besides
+
+    - `mean_train_nll`, `mean_validation_nll`: the means of these curves after the start: low if
+      the arm learns fast;
+    - `best_test_error`: the test error where the validation cross-entropy was lowest.
+
+    A loss that is not finite stops the run, which is a result too (`diverged_at`, the update; final
+    values are then infinite).
     """
     tensors = _tensors(config)
     x, y = tensors["train"]
@@ -175,9 +190,10 @@ def train(config: Config, profile: str = "book") -> records.Record:
 def _result(steps: list[int], rows: list[dict], diverged_at: int | None) -> dict:
     curves = {name: {"step": steps, "value": [r[name] for r in rows]} for name in rows[0]}
     final = dict(rows[-1]) if diverged_at is None else dict.fromkeys(rows[-1], math.inf)
-    nll = [r["train_nll"] for r in rows[1:]]
-    mean = sum(nll) / len(nll) if diverged_at is None else math.inf
-    final |= {"mean_train_nll": mean}
+    later = rows[1:] if diverged_at is None else [dict.fromkeys(rows[0], math.inf)]
+    for part in ("train", "validation"):
+        final[f"mean_{part}_nll"] = sum(r[f"{part}_nll"] for r in later) / len(later)
+    final["best_test_error"] = min(later, key=lambda r: r["validation_nll"])["test_error"]
     return {"curves": curves, "final": final, "diverged_at": diverged_at}
 
 
