@@ -2,6 +2,7 @@
 # README.md shows the plain commands behind each. Another Python: make book PYTHON=python3.12
 
 PYTHON ?= python3
+CONSTRAINTS ?= -c constraints.txt
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -59,5 +60,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	test -e $@ || $(PYTHON) -m venv --clear $(VENV); \
 	rm -f $@; \
 	echo "Installing into $(VENV): the first time takes some minutes"; \
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[book,test]'; \
+	$(BIN)/python -m pip install -q --disable-pip-version-check $(CONSTRAINTS) -e '.[book,test]'; \
 	cat $^ > $@

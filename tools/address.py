@@ -15,7 +15,6 @@ from pathlib import Path
 from pairs import ROOT, address
 
 PATTERN = re.compile(r"https://github\.com/([A-Za-z0-9-]+)/([A-Za-z0-9._-]+?)/?")
-BINARY = {".png", ".gz", ".svg"}
 
 # Addresses that can only mean this repository, whatever its owner and name.
 OURS = [
@@ -36,12 +35,16 @@ def owner_and_name(url: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def texts(root: Path) -> list[Path]:
-    """The tracked text files."""
+def texts(root: Path) -> dict[Path, str]:
+    """The tracked text files and what is in them."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True)
-    names = listed.stdout.decode().split("\0")[:-1]
-    paths = [root / name for name in names if Path(name).suffix not in BINARY]
-    return [path for path in paths if path.is_file()]
+    found = {}
+    for path in (root / name for name in listed.stdout.decode().split("\0")[:-1]):
+        try:
+            found[path] = path.read_bytes().decode()
+        except (UnicodeDecodeError, FileNotFoundError):  # an image; a file deleted, not committed
+            continue
+    return found
 
 
 def moved(text: str, old: tuple[str, str], new: tuple[str, str]) -> str:
@@ -64,12 +67,11 @@ def change(root: Path, old: str, new: str) -> list[Path]:
     """Replace one address by another in all tracked files; returns those that changed."""
     pair = owner_and_name(old), owner_and_name(new)
     changed = []
-    for path in texts(root):
-        before = path.read_text(encoding="utf-8")
+    for path, before in texts(root).items():
         after = moved(before, *pair)
         if after != before:
             temporary = path.with_name(f".{path.name}.tmp")
-            temporary.write_text(after, encoding="utf-8")
+            temporary.write_bytes(after.encode())
             shutil.copymode(path, temporary)
             os.replace(temporary, path)
             changed.append(path)

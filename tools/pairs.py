@@ -47,6 +47,10 @@ def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
+def tags(cell: NotebookNode) -> set[str]:
+    return set(cell.metadata.get("tags", []))
+
+
 def read_text(path: Path) -> NotebookNode:
     """The notebook that the text describes: without outputs, with cell ids made from the cells."""
     notebook = jupytext.read(path, fmt="md:myst")
@@ -65,6 +69,14 @@ def read_text(path: Path) -> NotebookNode:
 
 def read_notebook(path: Path) -> NotebookNode | None:
     return nbformat.read(path, as_version=4) if path.exists() else None
+
+
+def as_text(notebook: NotebookNode) -> str:
+    """The text as JupyterLab would save it, by the rules of pyproject.toml."""
+    rules = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["jupytext"]
+    shown = nbformat.from_dict(notebook)
+    shown.metadata["jupytext"] = {k: v for k, v in rules.items() if k.endswith("_filter")}
+    return jupytext.writes(shown, fmt="md:myst")
 
 
 def with_outputs(text: NotebookNode, executed: NotebookNode) -> NotebookNode:
@@ -99,6 +111,11 @@ def problems(text: NotebookNode, notebook: NotebookNode, size: int) -> list[str]
         found += [f"code cell {number}: {problem}" for problem in cell_problems(cell)]
     if size > MOST_BYTES:
         found.append(f"{size:,} bytes; at most {MOST_BYTES:,}: show fewer or smaller figures")
+    ignored = [
+        cell for cell in code_cells(text) if {"nbval-ignore-output", "nbval-skip"} & tags(cell)
+    ]
+    if len(ignored) > len(code_cells(text)) / 3:
+        found.append(f"{len(ignored)} cells are not compared, more than a third: assert and print")
     lengths = [len(cell.source.splitlines()) for cell in code_cells(text)] or [0]
     if statistics.median(lengths) > MEDIAN_LINES:
         found.append(f"the median length of a code cell is above {MEDIAN_LINES} lines")
@@ -107,12 +124,13 @@ def problems(text: NotebookNode, notebook: NotebookNode, size: int) -> list[str]
 
 def cell_problems(cell: NotebookNode) -> list[str]:
     found = []
-    tags = cell.metadata.get("tags", [])
     data = [output.get("data", {}) for output in cell.outputs]
     streams = {output.name for output in cell.outputs if output.output_type == "stream"}
     if (length := len(cell.source.splitlines())) > MOST_LINES:
         found.append(f"{length} lines; at most {MOST_LINES}: move plumbing into the package")
-    if any(out.output_type == "error" for out in cell.outputs) != ("raises-exception" in tags):
+    if any(out.output_type == "error" for out in cell.outputs) != (
+        "raises-exception" in tags(cell)
+    ):
         found.append(
             "an error and the tag raises-exception go together; here is one without the other"
         )

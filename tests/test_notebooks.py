@@ -1,0 +1,36 @@
+"""Every chapter's two files agree, its outputs are current, and its cells keep to the style."""
+
+import re
+
+import pairs
+import pytest
+from execute import Chapter
+
+FOLDER = pairs.ROOT / "notebooks"
+NAMES = sorted({path.stem for path in FOLDER.iterdir() if path.suffix in (".md", ".ipynb")})
+CHAPTERS = [Chapter.read(path) for path in sorted(FOLDER.glob("*.md"))]
+each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)
+
+
+def test_every_chapter_is_a_pair():
+    assert NAMES, "there are no notebooks"
+    for name in NAMES:
+        assert re.fullmatch(r"\d\d-[a-z0-9-]+", name), f"{name}: a chapter is called NN-name"
+        for suffix in (".md", ".ipynb"):
+            assert (FOLDER / name).with_suffix(suffix).exists(), f"{name}{suffix} is missing"
+
+
+@each_chapter
+def test_the_pair_can_be_published(chapter):
+    size = chapter.path.stat().st_size
+    assert pairs.problems(pairs.read_text(chapter.text_path), chapter.stored, size) == []
+
+
+@each_chapter
+def test_outputs_are_current(chapter):
+    assert not chapter.reason, f"{chapter.reason}: run `make book` and commit the notebook"
+
+
+@each_chapter
+def test_jupyterlab_would_not_change_the_text(chapter):
+    assert pairs.as_text(chapter.text) == chapter.text_path.read_text(encoding="utf-8")

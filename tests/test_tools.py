@@ -1,0 +1,143 @@
+"""The tools that judge a pair of files, move the repository's address and check links."""
+
+import json
+import shutil
+import subprocess
+
+import address
+import links
+import nbformat
+import pairs
+import pytest
+
+CHAPTER = f"""---
+kernelspec:
+  display_name: Python 3 (ipykernel)
+  language: python
+  name: python3
+---
+
+# A chapter
+
+```{{code-cell}} ipython3
+:tags: [remove-cell]
+
+{pairs.colab_cell()}
+```
+
+```{{code-cell}} ipython3
+1 + 1
+```
+"""
+
+# What keeps a pair from being published
+
+LONG = "\n".join(f"x{n} = {n}" for n in range(pairs.MOST_LINES + 1))
+OUTPUT = nbformat.v4.new_output
+WIDGET = {"application/vnd.jupyter.widget-view+json": {}}
+
+
+def store(*outputs: nbformat.NotebookNode, tags: tuple[str, ...] = ()):
+    """A change of the last cell: these outputs, and tags in the text and the notebook."""
+
+    def change(text: nbformat.NotebookNode, notebook: nbformat.NotebookNode) -> None:
+        notebook.cells[-1].outputs = list(outputs)
+        for cells in (text.cells, notebook.cells):
+            cells[-1].metadata["tags"] = list(tags)
+
+    return change
+
+
+def lengthen(text: nbformat.NotebookNode, notebook: nbformat.NotebookNode) -> None:
+    text.cells[-1].source = notebook.cells[-1].source = LONG
+
+
+SPOILED = {
+    "cells differ": lambda _, nb: nb.cells[-1].update(source="1 + 2"),
+    "the notebook's cells differ": lambda _, nb: nb.cells[-1].metadata.update(tags=["other"]),
+    "first code cell must be": lambda text, _: text.cells[1].update(source="import sys"),
+    "not executed once, in order": lambda _, nb: nb.cells[-1].update(execution_count=7),
+    "wrote to stderr": store(OUTPUT("stream", name="stderr", text="a warning")),
+    "path of the machine": store(OUTPUT("stream", name="stdout", text=f"in /{'home'}/reader/x.py")),
+    "stores a widget": store(OUTPUT("display_data", data=WIDGET)),
+    "raises-exception go together": store(OUTPUT("error", ename="E", evalue="", traceback=[])),
+    "here is one without the other": store(tags=("raises-exception",)),
+    "more than a third": store(tags=("nbval-ignore-output",)),
+    "16 lines; at most 15": lengthen,
+    "median length": lengthen,
+}
+
+
+@pytest.mark.parametrize("problem", SPOILED)
+def test_problems_of_a_pair_are_found(tmp_path, problem):
+    (tmp_path / "01-a.md").write_text(CHAPTER)
+    text, notebook = (pairs.read_text(tmp_path / "01-a.md") for _ in range(2))
+    for count, code in enumerate(pairs.code_cells(notebook), 1):
+        code.execution_count = count
+    assert pairs.problems(text, notebook, pairs.MOST_BYTES) == []
+    assert len(pairs.problems(text, notebook, pairs.MOST_BYTES + 1)) == 1
+    SPOILED[problem](text, notebook)
+    assert [found for found in pairs.problems(text, notebook, 0) if problem in found]
+
+
+# The repository's address
+
+
+def test_one_command_moves_the_repository_and_moves_it_back(tmp_path):
+    files = list(address.texts(pairs.ROOT))
+    for path in files:
+        copy = tmp_path / path.relative_to(pairs.ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
+    subprocess.run(["git", "add", "-A", "-f"], cwd=tmp_path, check=True)
+    owner, name = "someone", "another-name"
+    old, new = address.address(), f"https://github.com/{owner}/{name}"
+    changed = {p.relative_to(tmp_path).as_posix() for p in address.change(tmp_path, old, new)}
+    assert {"pyproject.toml", "_config.yml", "README.md", "CITATION.cff"} <= changed
+    assert {f"notebooks/{p.name}" for p in (pairs.ROOT / "notebooks").glob("*.*")} <= changed
+    for path, text in address.texts(tmp_path).items():
+        assert address.strays(text, (owner, name)) == [], path
+    for path in tmp_path.glob("notebooks/*.ipynb"):
+        json.loads(path.read_text())
+    address.change(tmp_path, new, old)
+    for path in files:
+        assert (tmp_path / path.relative_to(pairs.ROOT)).read_bytes() == path.read_bytes(), path
+
+
+def test_other_repositories_stay_and_strays_are_found():
+    text = (
+        "github.com/{0} github.com/{0}-more github.com/{0}.js git+https://github.com/{0}.git {0}."
+    )
+    moved = address.moved(text.format("a/b"), ("a", "b"), ("c", "d"))
+    assert moved == text.format("c/d").replace("c/d-more", "a/b-more").replace("c/d.js", "a/b.js")
+    assert address.strays(moved, ("c", "d")) == []
+    for start in (
+        "git+https://github.com/",
+        "git clone https://github.com/",
+        "https://colab.research.google.com/github/",
+        "https://mybinder.org/v2/gh/",
+    ):
+        assert address.strays(f"see {start}{'a/b'}/more", ("c", "d"))
+    assert address.strays(f"see https://{'a.github.io'}/b/", ("c", "d"))
+    with pytest.raises(ValueError, match="OWNER/NAME, got 'somewhere'"):
+        address.owner_and_name("somewhere")
+
+
+# Internal links
+
+
+def test_broken_links_and_anchors_are_found(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b.html").write_text('<p id="here"><a href="../a.html#top">up</a>')
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top"></h1><a href="sub/b.html#here"></a><a href="#top"></a><a href="#"></a>'
+        '<a href="https://example.org/x"></a><img src="data:image/png;base64,AA">'
+        '<a href="sub/b.html#gone"></a><img src="gone.png"><a href="mailto:a@b"></a>'
+        '<script src="/etc/hostname"></script>'
+    )
+    assert links.broken(tmp_path) == [
+        "a.html: no file for /etc/hostname",
+        "a.html: no file for gone.png",
+        "a.html: no anchor for sub/b.html#gone",
+    ]
