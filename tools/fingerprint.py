@@ -62,14 +62,15 @@ def mentioned(tree: ast.Module, package: str) -> Iterator[str]:
 
 def discovered(module: str, tree: ast.Module, root: Path, chapter: str) -> Iterator[str]:
     """A package that looks for its own modules imports them all. Of files that belong to one
-    chapter each (`chapter_NN`), a chapter that has its own depends on that one alone."""
+    chapter each (`chapter_NN…`), a chapter that has its own depends on those alone."""
     used = {getattr(node, "attr", getattr(node, "id", None)) for node in ast.walk(tree)}
     if not used & DISCOVERY:
         return
-    names = sorted(p.stem for p in root.joinpath(*module.split(".")).glob("*.py"))
-    own = f"chapter_{chapter}"
+    names = sorted(path.stem for path in root.joinpath(*module.split(".")).glob("*.py"))
+    of_chapters = {name for name in names if name.startswith("chapter_")}
+    own = {name for name in of_chapters if re.match(rf"chapter_{chapter}(_|$)", name)}
     for name in names:
-        if name == own or own not in names or not name.startswith("chapter_"):
+        if name not in of_chapters or name in (own or of_chapters):
             yield f"{module}.{name}"
 
 
