@@ -146,8 +146,8 @@ def train(config: Config, profile: str = "book") -> records.Record:
     The record's `result` holds curves of cross-entropy (nats) and error (percent) on training,
     validation and test examples, their final values, and besides
 
-    - `mean_train_nll`, `mean_validation_nll`: the means of these curves after the start: low if
-      the arm learns fast;
+    - `mean_train_nll`, `mean_validation_nll`, `mean_test_nll`: the means of these curves after the
+      start: low if the arm learns fast;
     - `best_test_error`: the test error where the validation cross-entropy was lowest.
 
     A loss that is not finite stops the run, which is a result too (`diverged_at`, the update; final
@@ -191,7 +191,7 @@ def _result(steps: list[int], rows: list[dict], diverged_at: int | None) -> dict
     curves = {name: {"step": steps, "value": [r[name] for r in rows]} for name in rows[0]}
     final = dict(rows[-1]) if diverged_at is None else dict.fromkeys(rows[-1], math.inf)
     later = rows[1:] if diverged_at is None else [dict.fromkeys(rows[0], math.inf)]
-    for part in ("train", "validation"):
+    for part in ("train", "validation", "test"):
         final[f"mean_{part}_nll"] = sum(r[f"{part}_nll"] for r in later) / len(later)
     final["best_test_error"] = min(later, key=lambda r: r["validation_nll"])["test_error"]
     return {"curves": curves, "final": final, "diverged_at": diverged_at}
