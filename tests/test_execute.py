@@ -35,9 +35,9 @@ def chapter(folder, name: str, *sources: str) -> None:
     (folder / f"{name}.md").write_text(HEAD + "".join(map(cell, sources)))
 
 
-def run(folder, *names: str, force: bool = False, check: bool = False) -> None:
-    options = {"names": list(names), "force": force, "check": check, "at_a_time": 2}
-    execute.run(argparse.Namespace(folder=folder, **options))
+def run(folder, *names: str, **chosen: bool) -> None:
+    options = {"force": False, "check": False, "tidy": False} | chosen
+    execute.run(argparse.Namespace(folder=folder, names=list(names), at_a_time=2, **options))
 
 
 def test_a_failure_is_named_and_the_others_are_kept(tmp_path):
@@ -142,3 +142,24 @@ def test_unknown_names_and_missing_kernels_are_refused(tmp_path):
     (tmp_path / "01-a.md").write_text("# No front matter\n")
     with pytest.raises(ValueError, match="must name a kernelspec"):
         run(tmp_path)
+
+
+def test_tidying_gives_the_text_that_jupyterlab_saves(tmp_path):
+    chapter(tmp_path, "01-a", "x = {'a':1}", "%matplotlib inline\nx;")
+    text = tmp_path / "01-a.md"
+    text.write_text(
+        text.read_text() + "\n```{code-cell}\n:mystnb:\n:  figure: {caption: c}\n\n1\n```\n"
+    )
+    assert pairs.as_text(pairs.read_text(text)) != text.read_text()
+    run(tmp_path, tidy=True)
+    tidied = text.read_text()
+    assert pairs.as_text(pairs.read_text(text)) == tidied
+    for part in (
+        'x = {"a": 1}',
+        "%matplotlib inline\nx;",
+        "mystnb:\n  figure:",
+        pairs.colab_cell(),
+    ):
+        assert part in tidied
+    run(tmp_path, tidy=True)
+    assert text.read_text() == tidied

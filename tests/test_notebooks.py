@@ -33,4 +33,5 @@ def test_outputs_are_current(chapter):
 
 @each_chapter
 def test_jupyterlab_would_not_change_the_text(chapter):
-    assert pairs.as_text(chapter.text) == chapter.text_path.read_text(encoding="utf-8")
+    saved = pairs.as_text(pairs.read_text(chapter.text_path))
+    assert saved == chapter.text_path.read_text(encoding="utf-8"), "run tools/execute.py --tidy"

@@ -158,6 +158,10 @@ def select(names: list[str], folder: Path) -> list[Path]:
 
 
 def run(options: argparse.Namespace) -> None:
+    if options.tidy:
+        for path in select(options.names, options.folder):
+            pairs.tidy(path)
+        return
     chapters = [Chapter.read(path) for path in select(options.names, options.folder)]
     for chapter in chapters:
         chapter.refuse_lost_edits()
@@ -181,6 +185,9 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="beginnings of chapters' names; all without any")
     parser.add_argument("--force", action="store_true", help="execute current ones too")
     parser.add_argument("--check", action="store_true", help="only say which are not current")
+    parser.add_argument(
+        "--tidy", action="store_true", help="only tidy the texts, see CONTRIBUTING.md"
+    )
     parser.add_argument("--colab", action="store_true", help="print a chapter's first code cell")
     parser.add_argument("--at-a-time", type=int, default=2, help="notebooks run at a time")
     parser.add_argument("--folder", type=Path, default=pairs.ROOT / "notebooks")

@@ -5,6 +5,9 @@ import hashlib
 import os
 import re
 import statistics
+import subprocess
+import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -79,6 +82,24 @@ def as_text(notebook: NotebookNode) -> str:
     return jupytext.writes(shown, fmt="md:myst")
 
 
+def tidy(path: Path) -> None:
+    """Rewrite a text as JupyterLab saves it, with its code formatted by ruff."""
+    with tempfile.TemporaryDirectory() as folder:
+        notebook = Path(folder) / "text.ipynb"
+        nbformat.write(read_text(path), notebook)
+        command = [
+            sys.executable,
+            "-m",
+            "ruff",
+            "format",
+            "-q",
+            "--config",
+            ROOT / "pyproject.toml",
+        ]
+        subprocess.run([*command, notebook], check=True)
+        replace(path, as_text(nbformat.read(notebook, as_version=4)))
+
+
 def with_outputs(text: NotebookNode, executed: NotebookNode) -> NotebookNode:
     """The text's cells with the outputs of the executed notebook, whose code must be the same."""
     for new, old in zip(code_cells(text), code_cells(executed), strict=True):
@@ -86,15 +107,18 @@ def with_outputs(text: NotebookNode, executed: NotebookNode) -> NotebookNode:
     return text
 
 
-def write(notebook: NotebookNode, path: Path) -> None:
+def replace(path: Path, content: str) -> None:
     """Under a temporary name first: an interruption leaves the old file. An equal file stays."""
-    nbformat.validate(notebook)
-    content = nbformat.writes(notebook) + "\n"
     if path.exists() and path.read_text(encoding="utf-8") == content:
         return
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(content, encoding="utf-8")
     os.replace(temporary, path)
+
+
+def write(notebook: NotebookNode, path: Path) -> None:
+    nbformat.validate(notebook)
+    replace(path, nbformat.writes(notebook) + "\n")
 
 
 def problems(text: NotebookNode, notebook: NotebookNode, size: int) -> list[str]:
