@@ -1,6 +1,7 @@
 """What the paper and its summaries say, how each statement is checked, and the verdict.
 
-A chapter declares its claims in `layernorm/claims/chapter_NN.py`; the file is found by its name.
+A chapter declares its claims in `layernorm/claims/chapter_NN.py` (or several, `chapter_NN_topic.py`);
+files are found by their names.
 A complete one:
 
     import torch
@@ -48,8 +49,8 @@ Rules for a check:
 - It takes no arguments, computes (nothing typed by hand), takes less than 2 s on one core and
   reads no network. `decide` seeds torch, NumPy and `random` with 0 and restores their states, the
   default dtype and gradient mode afterwards. It needs torch and numpy alone, or imports what else
-  it needs inside. An experiment's check reads `layernorm.records` and answers
-  `Finding("not yet tested")` where no record is published (`records.runs(name)` is empty).
+  it needs inside. An experiment's check reads `layernorm.records`, where it sees published runs
+  alone, and answers `Finding("not yet tested")` where `records.runs(name)` is empty.
 - `evidence` is the same text on every machine: state a bound ("below 1e-12") or round until other
   processors and thread counts cannot change the digits; raw values go into `numbers`, which no
   page shows. Statements are plain text: write μ and σ, not TeX.
@@ -202,6 +203,7 @@ def get(id: str) -> Claim:
     known = {claim.id: claim for claim in all()}
     if id not in known:
         near = difflib.get_close_matches(id, known, n=3, cutoff=0.5)
+        near = near or [other for other in known if id in other][:3]
         hint = f"did you mean {', '.join(near)}?" if near else "`layernorm claims` lists them"
         raise ClaimError(f"there is no claim {id!r}; {hint}")
     return known[id]
@@ -252,7 +254,7 @@ def decide(id: str) -> Finding:
     if claim.check is None:
         return Finding(NOT_YET_TESTED, evidence=f"Chapter {claim.chapter} will decide it.")
     try:
-        with _same_start():
+        with _same_start(), published_only():
             finding = claim.check()
     except Exception as error:
         raise ClaimError(

@@ -13,7 +13,7 @@ from layernorm.records.files import new, path, read, save
 from layernorm.records.published import LIMIT, publish
 from layernorm.records.record import Record, RecordError, key
 from layernorm.records.staleness import stale
-from layernorm.records.table import load, runs, staleness_banner
+from layernorm.records.table import load, published_only, runs, staleness_banner
 
 __all__ = [
     "LIMIT",
@@ -25,6 +25,7 @@ __all__ = [
     "new",
     "path",
     "publish",
+    "published_only",
     "read",
     "runs",
     "save",

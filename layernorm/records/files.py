@@ -95,7 +95,9 @@ def read(path: str | Path) -> Record:
     except FileNotFoundError:
         raise RecordError(f"there is no record {path}") from None
     except (KeyError, TypeError, AttributeError) as error:
-        raise RecordError(f"{path} is not a record of a run ({error!r})") from error
+        raise RecordError(
+            f"{path} is not a record of a run ({error!r}): delete it and run again"
+        ) from error
 
 
 def parse(content: bytes, name: str, remedy: str) -> dict[str, Any]:

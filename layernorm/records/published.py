@@ -176,5 +176,7 @@ def _unpack(content: bytes, name: str) -> list[Record]:
                 )
             )
     except (KeyError, TypeError, AttributeError) as error:
-        raise RecordError(f"published record {name} is not a sweep ({error!r})") from error
+        raise RecordError(
+            f"published record {name} is not a sweep ({error!r}): publish the sweep again"
+        ) from error
     return records

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from reprlib import repr as brief
 from typing import Any
 
 SCHEMA = 1
@@ -130,10 +131,14 @@ def _check_result(result: Mapping[str, Any]) -> dict[str, Any]:
         steps = _plain(curve["step"], f"{where}['step']")
         values = _plain_values(curve["value"], f"{where}['value']")
         if not isinstance(steps, list) or len(steps) != len(values):
-            raise RecordError(f"{where} needs as many steps as values, {len(values)}; got {steps}")
+            raise RecordError(
+                f"{where} needs as many steps as values, {len(values)}; got {brief(steps)}"
+            )
         counts = all(type(step) is int and step >= 0 for step in steps)
         if not counts or any(a >= b for a, b in pairwise(steps)):
-            raise RecordError(f"{where}['step'] must be increasing counts of updates; got {steps}")
+            raise RecordError(
+                f"{where}['step'] must be increasing counts of updates; got {brief(steps)}"
+            )
         curves[metric] = {"step": steps, "value": values}
     final = {
         metric: _number(value, f"result['final'][{metric!r}]")
@@ -144,7 +149,7 @@ def _check_result(result: Mapping[str, Any]) -> dict[str, Any]:
     for metric in (*curves, *final):
         if not isinstance(metric, str):
             raise RecordError(f"a metric's name must be a string; got {metric!r}")
-    diverged_at = result.get("diverged_at")
+    diverged_at = _listed(result.get("diverged_at"))
     if diverged_at is not None and (type(diverged_at) is not int or diverged_at < 0):
         raise RecordError(f"result['diverged_at'] must be an update or None; got {diverged_at!r}")
     return {"curves": curves, "final": final, "diverged_at": diverged_at}
@@ -153,7 +158,7 @@ def _check_result(result: Mapping[str, Any]) -> dict[str, Any]:
 def _plain_values(values: Any, where: str) -> list[float | int]:
     values = _listed(values)
     if not isinstance(values, list | tuple):
-        raise RecordError(f"{where} must be a list of numbers; got {values!r}")
+        raise RecordError(f"{where} must be a list of numbers; got {brief(values)}")
     return [value if type(value) is float else _number(value, where) for value in values]
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +31,18 @@ COLUMNS = (
     "options",
 )
 
+_with_own: ContextVar[bool] = ContextVar("_with_own", default=True)
+
+
+@contextmanager
+def published_only() -> Iterator[None]:
+    """Within it, own runs are as if they were not there: what is read is the same for everyone."""
+    token = _with_own.set(False)
+    try:
+        yield
+    finally:
+        _with_own.reset(token)
+
 
 def own(
     experiment: str | None = None, profile: str | None = None, root: str | Path | None = None
@@ -51,8 +66,10 @@ def runs(
     Raises:
         RecordError: a file is damaged or of another version.
     """
-    both = [*published(experiment, profile), *own(experiment, profile, root)]
-    by_key = {record.key: record for record in both}
+    found = published(experiment, profile)
+    if _with_own.get():
+        found += own(experiment, profile, root)
+    by_key = {record.key: record for record in found}
 
     def order(record: Record) -> tuple:
         config = record.config
