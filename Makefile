@@ -60,5 +60,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	test -e $@ || $(PYTHON) -m venv --clear $(VENV); \
 	rm -f $@; \
 	echo "Installing into $(VENV): the first time takes some minutes"; \
-	$(BIN)/python -m pip install -q --disable-pip-version-check $(CONSTRAINTS) -e '.[book,test]'; \
+	$(BIN)/python -m pip install --disable-pip-version-check $(CONSTRAINTS) -e '.[book,test]'; \
 	cat $^ > $@
