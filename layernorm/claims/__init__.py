@@ -1,8 +1,7 @@
 """What the paper and its summaries say, how each statement is checked, and the verdict.
 
-A chapter declares its claims in `layernorm/claims/chapter_NN.py` (or several, `chapter_NN_topic.py`);
-files are found by their names.
-A complete one:
+A chapter declares its claims in `layernorm/claims/chapter_NN.py`, or several files
+`chapter_NN_topic.py`; they are found by their names. A complete one:
 
     import torch
 
@@ -92,6 +91,7 @@ from layernorm.claims.schema import (
     ClaimError,
     Finding,
 )
+from layernorm.records import published_only
 
 if TYPE_CHECKING:
     import pandas
