@@ -83,20 +83,27 @@ def curves(
                 f"no curve of {metric!r} for arm {arm!r}: the frame has arms "
                 f"{sorted(frame.arm.unique())} and metrics {sorted(frame.metric.unique())}"
             )
-        table = rows.pivot_table(index="step", columns="seed", values="value").sort_index()
-        bands = [interval(values.to_numpy(), confidence) for _, values in table.iterrows()]
-        drawn = look(arm)
-        steps = table.index.to_numpy(dtype=float)
-        ax.plot(
-            steps,
-            [b.mean for b in bands],
-            label=(labels or {}).get(arm, arm),
-            markevery=max(1, len(steps) // 6),
-            markersize=5,
-            **drawn,
-        )
-        low, high = [b.low for b in bands], [b.high for b in bands]
-        ax.fill_between(steps, low, high, color=drawn["color"], alpha=0.18, linewidth=0)
+        table = rows.pivot_table(index="seed", columns="step", values="value")
+        style = {"label": (labels or {}).get(arm, arm), **look(arm)}
+        band(ax, table.columns.to_numpy(dtype=float), table.to_numpy(), confidence, **style)
+
+
+def band(
+    ax: Axes,
+    x: np.ndarray | Sequence[float],
+    runs: np.ndarray | Sequence[Sequence[float]],
+    confidence: float = 0.95,
+    **style,
+) -> None:
+    """The mean of `runs` (one row a seed) over `x`, with the t interval of the mean as a band.
+
+    `style` goes to matplotlib's `plot`. Raises `ValueError` as `statistics.interval` does.
+    """
+    bars = [interval(values, confidence) for values in np.transpose(runs)]
+    style = {"markevery": max(1, len(bars) // 6), "markersize": 5, **style}
+    (line,) = ax.plot(x, [bar.mean for bar in bars], **style)
+    low, high = [bar.low for bar in bars], [bar.high for bar in bars]
+    ax.fill_between(x, low, high, color=line.get_color(), alpha=0.18, linewidth=0)
 
 
 def points(ax: Axes, values: Mapping[str, Interval], labels: Mapping[str, str] | None = None):

@@ -37,6 +37,14 @@ def test_curves_draw_the_mean_and_its_interval():
     assert high == pytest.approx(interval([10.0, 11.0, 12.0]).high)
 
 
+def test_a_band_has_one_row_a_seed():
+    _, ax = plt.subplots()
+    plotting.band(ax, [1.0, 2.0], [[0.0, 4.0], [2.0, 4.0]], color="black", label="two seeds")
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [1.0, 4.0])
+    low, high = ax.collections[0].get_datalim(ax.transData).intervaly
+    assert (low, high) == pytest.approx((interval([0.0, 2.0]).low, interval([0.0, 2.0]).high))
+
+
 def test_an_arm_without_a_curve_is_refused():
     _, ax = plt.subplots()
     with pytest.raises(ValueError, match="no curve of 'loss' for arm 'layr'"):
