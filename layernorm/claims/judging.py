@@ -54,7 +54,7 @@ def one_verdict(
     """
     found = statistics.compare(pairs, margin, confidence)
     shared = {c.verdict for c in found.values()}
-    parts = [f"{name} {c.difference:.2f}" for name, c in found.items()]
+    parts = [f"{name} {c.difference:.3g}" for name, c in found.items()]
     interval = f"[{confidence * 100:g}% interval]"
     evidence = f"Mean difference in {unit} {interval}: {'; '.join(parts)}."
     numbers = {name: c.difference.mean for name, c in found.items()}
