@@ -42,7 +42,7 @@ def layer_norm(x, normalized_shape, weight, bias, eps):
     _floating("x", x)
     _normalized_shape(normalized_shape, x)
     for name, p in (("weight", weight), ("bias", bias)):
-        _parameter(name, p, x, tuple(normalized_shape), "normalized_shape")
+        _optional(name, p, x, tuple(normalized_shape), "normalized_shape")
     _eps(eps)
 
 
@@ -53,16 +53,14 @@ def rms_norm(x, normalized_shape, weight, eps):
 def group_norm(x, num_groups, weight, bias, eps):
     _channeled("x", x, least=2)
     groups(num_groups, x.shape[1])
-    for name, p in (("weight", weight), ("bias", bias)):
-        _parameter(name, p, x, (x.shape[1],), "the channels of x, dimension 1")
+    _per_channel(x, weight=weight, bias=bias)
     _eps(eps)
 
 
 def instance_norm(x, running_mean, running_var, weight, bias, use_input_stats, momentum, eps):
     _channeled("x", x, least=3)
     _running(x, running_mean, running_var, needed="" if use_input_stats else "use_input_stats")
-    for name, p in (("weight", weight), ("bias", bias)):
-        _parameter(name, p, x, (x.shape[1],), "the channels of x, dimension 1")
+    _per_channel(x, weight=weight, bias=bias)
     _finite("momentum", momentum)
     _eps(eps)
     if use_input_stats and math.prod(x.shape[2:]) == 1:
@@ -76,8 +74,7 @@ def instance_norm(x, running_mean, running_var, weight, bias, use_input_stats, m
 def batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps, mask=None):
     _channeled("x", x, least=2)
     _running(x, running_mean, running_var, needed="" if training else "training")
-    for name, p in (("weight", weight), ("bias", bias)):
-        _parameter(name, p, x, (x.shape[1],), "the channels of x, dimension 1")
+    _per_channel(x, weight=weight, bias=bias)
     _finite("momentum", momentum)
     _eps(eps)
     values = math.prod(x.shape[:1] + x.shape[2:])
@@ -127,10 +124,8 @@ def ln_rnn_step(x, h, w_ih, w_hh, ln, eps):
 def ln_lstm_step(x, h, c, w_ih, w_hh, b, ln_ih, ln_hh, ln_c, eps):
     _step(x, h, w_ih, w_hh, gates=4)
     hidden = h.shape[-1]
-    _floating("c", c)
-    if c.shape != h.shape:
-        raise ValueError(f"c must have the shape of h, {_shape(h)}, got {_shape(c)}")
-    _parameter("b", b, x, (4 * hidden,), "4 * hidden size", required=True)
+    _parameter("c", c, x, _shape(h), "the shape of h", mixed=False)
+    _parameter("b", b, x, (4 * hidden,), "4 * hidden size", mixed=False)
     _pair("ln_ih", ln_ih, x, (4 * hidden,))
     _pair("ln_hh", ln_hh, x, (4 * hidden,))
     _pair("ln_c", ln_c, x, (hidden,))
@@ -139,7 +134,7 @@ def ln_lstm_step(x, h, c, w_ih, w_hh, b, ln_ih, ln_hh, ln_c, eps):
 
 def ln_gru_step(x, h, w_ih, w_hh, b, ln_ih, ln_hh, eps):
     _step(x, h, w_ih, w_hh, gates=3)
-    _parameter("b", b, x, (3 * h.shape[-1],), "3 * hidden size", required=True)
+    _parameter("b", b, x, (3 * h.shape[-1],), "3 * hidden size", mixed=False)
     _pair("ln_ih", ln_ih, x, (3 * h.shape[-1],))
     _pair("ln_hh", ln_hh, x, (3 * h.shape[-1],))
     _eps(eps)
@@ -219,24 +214,32 @@ def _normalized_shape(shape, x: Tensor) -> None:
         )
 
 
-def _parameter(name: str, p, x: Tensor, shape: tuple, meaning: str, required=False) -> None:
-    if p is None and not required and name != "g":
-        return
+def _per_channel(x: Tensor, **parameters) -> None:
+    for name, p in parameters.items():
+        _optional(name, p, x, (x.shape[1],), "the channels of x, dimension 1")
+
+
+def _optional(name: str, p, x: Tensor, shape: tuple, meaning: str) -> None:
+    if p is not None:
+        _parameter(name, p, x, shape, meaning)
+
+
+def _parameter(name: str, p, x: Tensor, shape: tuple, meaning: str, mixed: bool = True) -> None:
     _floating(name, p)
     if _shape(p) != shape:
         raise ValueError(f"{name} must have shape {shape} ({meaning}), got {_shape(p)}")
-    _matching(name, p, x)
+    _matching(name, p, x, mixed)
 
 
-def _matching(name: str, p: Tensor, x: Tensor) -> None:
-    """A parameter has the input's type, or float32 beside a half-precision input, as in torch."""
-    half = x.dtype in (torch.float16, torch.bfloat16)
-    if p.dtype == x.dtype or (half and p.dtype == torch.float32):
+def _matching(name: str, p: Tensor, x: Tensor, mixed: bool) -> None:
+    """The input's type or, where `mixed`, float32 beside a half-precision input, as in torch."""
+    mixed = mixed and x.dtype in (torch.float16, torch.bfloat16)
+    if p.dtype == x.dtype or (mixed and p.dtype == torch.float32):
         return
     if torch.is_autocast_enabled(x.device.type):
         return  # autocast chooses the types itself
     raise TypeError(
-        f"{name} must have the input's type {x.dtype}{' or float32' if half else ''}, got "
+        f"{name} must have the input's type {x.dtype}{' or float32' if mixed else ''}, got "
         f"{p.dtype}; convert one of them with .to(...)"
     )
 
@@ -253,8 +256,7 @@ def _running(x: Tensor, mean, var, needed: str) -> None:
             f"running_mean and running_var must be tensors when {needed}=False, got None; pass "
             f"them or normalize by the input's own statistics with {needed}=True"
         )
-    for name, t in (("running_mean", mean), ("running_var", var)):
-        _parameter(name, t, x, (x.shape[1],), "the channels of x, dimension 1")
+    _per_channel(x, running_mean=mean, running_var=var)
 
 
 def _mask(mask, x: Tensor) -> None:
@@ -292,16 +294,17 @@ def _step(x, h, w_ih, w_hh, gates: int) -> None:
             "x (*batch, inputs) and h (*batch, hidden) must agree in the batch, got "
             f"{_shape(x)} and {_shape(h)}"
         )
+    _matching("h", h, x, mixed=False)
     rows = gates * h.shape[-1]
     stacked = "hidden" if gates == 1 else f"{gates} * hidden"
     for name, w, source in (("w_ih", w_ih, x), ("w_hh", w_hh, h)):
         expected = (rows, source.shape[-1])
         meaning = f"({stacked}, {'inputs' if source is x else 'hidden'})"
-        _parameter(name, w, x, expected, meaning, required=True)
+        _parameter(name, w, x, expected, meaning, mixed=False)
 
 
 def _pair(name: str, ln, x: Tensor, shape: tuple) -> None:
     if not isinstance(ln, tuple | list) or len(ln) != 2:
         raise TypeError(f"{name} must be a pair (gain, bias) of tensors, got {type(ln).__name__}")
     for part, p in zip(("gain", "bias"), ln, strict=True):
-        _parameter(f"{name}'s {part}", p, x, shape, "the size it normalizes", required=True)
+        _parameter(f"{name}'s {part}", p, x, shape, "the size it normalizes", mixed=False)

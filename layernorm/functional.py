@@ -104,7 +104,7 @@ def group_norm(
         bias: bias per channel, (C,); None means 0.
         eps: added to the variance, >= 0.
 
-    Source: Wu and He 2018, arXiv:1803.08494, eqs. (1), (2) and (7).
+    Source: Wu and He 2018, arXiv:1803.08494.
 
     >>> group_norm(torch.tensor([[1.0, 3.0, 10.0, 30.0]]), 2, eps=0.0)
     tensor([[-1.,  1., -1.,  1.]])
@@ -148,8 +148,8 @@ def instance_norm(
     a = _statistics_type(x)
     if use_input_stats:
         mu, var = _moments(a, tuple(range(2, x.dim())))
-        n = x[0, 0].numel() if x.numel() else 0
-        if n:
+        n = x.shape[2:].numel()
+        if x.numel():
             _update(running_mean, mu.mean(0).flatten(), momentum)
             _update(running_var, var.mean(0).flatten() * n / (n - 1), momentum)
     else:
@@ -201,16 +201,13 @@ def batch_norm(
             [ 1.],
             [ 0.]])
     """
-    a, valid = _statistics_type(x), None if mask is None else mask.unsqueeze(1)
-    if mask is not None:
-        a = torch.where(valid, a, 0)
+    everywhere = (x.shape[0], 1, *x.shape[2:])
+    valid = x.new_ones(everywhere, dtype=torch.bool) if mask is None else mask.unsqueeze(1)
+    a = torch.where(valid, _statistics_type(x), 0)
     if training:
-        dims = (0, *range(2, x.dim()))
-        n = x[:, 0].numel() if mask is None else mask.sum()
+        n, dims = valid.sum(), (0, *range(2, x.dim()))
         mu = a.sum(dims, keepdim=True) / n
-        if mask is not None:
-            a = torch.where(valid, a, mu)  # padding then deviates by 0: it counts nowhere
-        var = (a - mu).square().sum(dims, keepdim=True) / n
+        var = torch.where(valid, a - mu, 0).square().sum(dims, keepdim=True) / n
         if x.numel():
             _update(running_mean, mu.flatten(), momentum)
             _update(running_var, var.flatten() * n / (n - 1), momentum)
@@ -218,7 +215,7 @@ def batch_norm(
         mu, var = _per_channel(running_mean, x), _per_channel(running_var, x)
     y = (a - mu) / torch.sqrt(var + eps)
     y = _affine(y, _per_channel(weight, x), _per_channel(bias, x))
-    return (y if mask is None else torch.where(valid, y, 0)).to(x.dtype)
+    return torch.where(valid, y, 0).to(x.dtype)
 
 
 @checked(_validation.weight_norm)

@@ -14,13 +14,16 @@ def draw(*shape: int, seed: int = 0, mean: float = 0.0, std: float = 1.0) -> Ten
     return mean + std * torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
-def condition(rows: Tensor) -> float:
-    """max(1, |mu| / sigma) over the rows: how much subtracting the mean magnifies rounding."""
+def condition(rows: Tensor, eps: float = 1e-5) -> float:
+    """max(1, |mu| / sigma) over the rows: how much subtracting the mean magnifies rounding.
+
+    Rows that do not vary are divided by sqrt(eps) instead of sigma.
+    """
     rows = rows.double()
-    if rows.numel() == 0 or rows.shape[1] < 2:
+    if rows.numel() == 0:
         return 1.0
     sigma = rows.std(1, correction=0)
-    ratio = torch.where(sigma > 0, rows.mean(1).abs() / sigma, 0.0)
+    ratio = rows.mean(1).abs() / torch.where(sigma > 0, sigma, eps**0.5)
     return max(1.0, float(ratio.max()))
 
 

@@ -28,6 +28,16 @@ def running_statistics_as_in_torch(f, name):
         assert_close(got, expected, tolerance)
 
 
+@check("instance_norm", "batch_norm")
+def default_momentum_is_torchs(f, name):
+    x, mine = draw(3, 4, 5, mean=2.0), (torch.zeros(4), torch.ones(4))
+    torchs = [t.clone() for t in mine]
+    for g, running in ((f, mine), (getattr(F, name), torchs)):
+        g(x.float(), *running, None, None, True)
+    for got, expected in zip(mine, torchs, strict=True):
+        assert_close(got, expected, 1e-6)
+
+
 @check("batch_norm")
 def hand_worked_batch_norm(f, _):
     """(1, 3): mean 2, biased variance 1 normalizes, unbiased variance 2 is remembered."""
