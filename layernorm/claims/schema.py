@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import SupportsFloat
 
 VERDICTS = {
     "proof": ("proved", "refuted", "conditional"),
@@ -43,7 +44,8 @@ class Finding:
         evidence: one sentence with the computed numbers, the same text on every machine.
         condition: under which condition the claim holds; required by `conditional`, and only there.
         reason: why there is no verdict; required by `inconclusive` and `uncheckable`, only there.
-        numbers: the computed numbers by name, as they are (they may differ between machines).
+        numbers: the computed numbers by name, as they are (they may differ between machines);
+            whatever `float` accepts.
 
     Raises:
         ClaimError: an unknown verdict, or one whose evidence, condition or reason is missing or
@@ -54,7 +56,7 @@ class Finding:
     evidence: str = ""
     condition: str | None = None
     reason: str | None = None
-    numbers: Mapping[str, float | int] = field(default_factory=dict)
+    numbers: Mapping[str, SupportsFloat] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         known = [*dict.fromkeys(v for verdicts in VERDICTS.values() for v in verdicts)]

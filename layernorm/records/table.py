@@ -97,7 +97,7 @@ def load(name: str, profile: str | None = None, root: str | Path | None = None) 
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known) or 'none'}"
         of = name if profile is None else f"{name} in profile {profile!r}"
         raise RecordError(f"there is no record of {of}; {hint}")
-    frames = []
+    columns: dict[str, list] = {column: [] for column in COLUMNS}
     for record in found:
         second = record.timing.get("seconds_per_update", math.nan)
         rows = [
@@ -107,12 +107,12 @@ def load(name: str, profile: str | None = None, root: str | Path | None = None) 
         ]
         final = sorted(record.result["final"].items())
         rows += [(math.nan, math.nan, metric, value) for metric, value in final]
-        frame = pandas.DataFrame(rows, columns=["step", "seconds", "metric", "value"])
-        frame = frame.astype({"step": float, "seconds": float, "value": float})
-        names = ("experiment", "profile", "arm", "method", "seed")
-        frame = frame.assign(**{name: record.config[name] for name in names})
-        frames.append(frame.assign(options=[record.config["options"]] * len(rows)))
-    return pandas.concat(frames, ignore_index=True)[list(COLUMNS)]
+        measured = zip(("step", "seconds", "metric", "value"), zip(*rows, strict=True), strict=True)
+        for column, values in measured:
+            columns[column] += values
+        for column in ("experiment", "profile", "arm", "method", "seed", "options"):
+            columns[column] += [record.config[column]] * len(rows)
+    return pandas.DataFrame(columns).astype({"step": float, "seconds": float, "value": float})
 
 
 def staleness_banner(
