@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from layernorm import data, models, records
+from layernorm import data, functional, models, records
 from layernorm.methods import method
 from layernorm.summed import Watch
 
@@ -36,7 +36,9 @@ class Config:
     hidden weights at the start (`models.redraw_`). `input_scales`: factors on the columns of the
     input, repeated cyclically (features of different units). `input_shift`: a constant added to
     the whole data set. `centered`: after both, each feature's mean over the training set is
-    subtracted. `examples`: train on that many first examples only, None for all. `watch`: also
+    subtracted. `input_norm`: what is done to the input last: `none`, `standardized` (each feature
+    by its mean and standard deviation over the training set) or `layer` (each case by its mean and
+    standard deviation over its features). `examples`: train on that many first examples only, None for all. `watch`: also
     record what happens to the summed inputs of the second hidden layer (`summed.Watch`, on the
     validation examples). `evaluations`: how many times the curves are read, evenly over the
     updates, besides the start.
@@ -60,6 +62,7 @@ class Config:
     input_scales: tuple[float, ...] = (1.0,)
     input_shift: float = 0.0
     centered: bool = False
+    input_norm: str = "none"
     examples: int | None = None
     watch: bool = False
     evaluations: int = 15
@@ -74,6 +77,10 @@ class Config:
                 raise ValueError(f"{name} must be positive and finite, got {value}")
         if self.order not in ("shuffled", "sorted"):
             raise ValueError(f"order must be 'shuffled' or 'sorted', got {self.order!r}")
+        if self.input_norm not in ("none", "standardized", "layer"):
+            raise ValueError(
+                f"input_norm must be 'none', 'standardized' or 'layer', got {self.input_norm!r}"
+            )
         if self.rescaled and self.method != "none":
             raise ValueError("rescaled is the control for method 'none' only")
         if self.evaluations > self.updates:
@@ -108,6 +115,12 @@ def _tensors(config: Config) -> dict[str, tuple[Tensor, Tensor]]:
     if config.centered:
         mean = out["train"][0].mean(0)
         out = {part: (x - mean, y) for part, (x, y) in out.items()}
+    if config.input_norm == "layer":
+        out = {part: (functional.layer_norm(x, x.shape[1:]), y) for part, (x, y) in out.items()}
+    if config.input_norm == "standardized":
+        mean, std = out["train"][0].mean(0), out["train"][0].std(0)
+        std[std == 0] = 1  # a feature that never varies stays 0
+        out = {part: ((x - mean) / std, y) for part, (x, y) in out.items()}
     if config.examples is not None:
         x, y = out["train"]
         out["train"] = (x[: config.examples], y[: config.examples])
