@@ -38,10 +38,10 @@ class Config:
     the whole data set. `centered`: after both, each feature's mean over the training set is
     subtracted. `input_norm`: what is done to the input last: `none`, `standardized` (each feature
     by its mean and standard deviation over the training set) or `layer` (each case by its mean and
-    standard deviation over its features). `examples`: train on that many first examples only, None for all. `watch`: also
-    record what happens to the summed inputs of the second hidden layer (`summed.Watch`, on the
-    validation examples). `evaluations`: how many times the curves are read, evenly over the
-    updates, besides the start.
+    standard deviation over its features). `examples`: train on that many first examples only, None
+    for all. `watch`: also record what happens to the summed inputs of the second hidden layer
+    (`summed.Watch`, on the validation examples). `evaluations`: how many times the curves are
+    read, evenly over the updates, besides the start.
     """
 
     study: str
