@@ -202,7 +202,7 @@ def get(id: str) -> Claim:
     """
     known = {claim.id: claim for claim in all()}
     if id not in known:
-        near = difflib.get_close_matches(id, known, n=3, cutoff=0.5)
+        near = difflib.get_close_matches(id, known, n=3, cutoff=0.6)
         near = near or [other for other in known if id in other][:3]
         hint = f"did you mean {', '.join(near)}?" if near else "`layernorm claims` lists them"
         raise ClaimError(f"there is no claim {id!r}; {hint}")
