@@ -199,6 +199,8 @@ def main() -> None:
         run(options)
     except Failure as failure:
         sys.exit(str(failure))
+    except KeyboardInterrupt:
+        sys.exit("Interrupted: chapters that did not run to their end keep their old outputs.")
 
 
 if __name__ == "__main__":
