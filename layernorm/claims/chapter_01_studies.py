@@ -1,4 +1,4 @@
-"""Claims of chapter 01 that its two studies decide, `drift` and `initialization`."""
+"""Claims of chapter 01 that its three studies decide (`layernorm.studies`)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from layernorm import records
 from layernorm.claims import Finding, claim
 from layernorm.claims.judging import final, not_learning, one_verdict
 from layernorm.statistics import compare, interval
-from layernorm.studies import drift, initialization
+from layernorm.studies import drift, initialization, initialization_deep
+from layernorm.studies.planning import Plan
 
 DRIFT_CONFIDENCE = 0.99  # five claims share the study's 5%
 START_CONFIDENCE = 0.9875  # four claims share the study's 5%
+DEEP_CONFIDENCE = 0.975  # two claims share the study's 5%
 UNITS = 128  # of the watched layer
 
 
@@ -132,26 +134,24 @@ def relu_changes_more_correlated() -> Finding:
     return one_verdict(pairs, 1.0, "effective directions", DRIFT_CONFIDENCE)
 
 
-def cost(frame, method: str, scheme: str, suffix: str = "-tuned"):
-    """What another start costs a method (mean training cross-entropy, nats), by seed."""
-    changed = final(frame, f"{method}-{scheme}{suffix}", "mean_train_nll")
-    return changed - final(frame, f"{method}-default", "mean_train_nll")
+def cost(frame, study: Plan, method: str, scheme: str, suffix: str = "-tuned"):
+    """What another start costs a method in the study's metric, by seed."""
+    changed = final(frame, f"{method}-{scheme}{suffix}", study.primary)
+    return changed - final(frame, f"{method}-default", study.primary)
 
 
-def robust(schemes) -> Finding:
+def robust(study: Plan, schemes, unit: str, confidence: float) -> Finding:
     """What the schemes cost layer normalization against what they cost no normalization."""
-    name = initialization.PLAN.name
-    if not records.runs(name, "book"):
+    if not records.runs(study.name, "book"):
         return Finding("not yet tested")
-    if reason := not_learning(name, ["layer-default", "none-default"]):
+    if reason := not_learning(study.name, ["layer-default", "none-default"]):
         return Finding("inconclusive", reason=reason)
-    frame = records.load(name, "book")
+    frame = records.load(study.name, "book")
     pairs = {
-        f"{scheme}, layer - none": (cost(frame, "layer", scheme), cost(frame, "none", scheme))
+        f"{scheme}, layer - none": [cost(frame, study, m, scheme) for m in ("layer", "none")]
         for scheme in schemes
     }
-    unit = "what the start costs (nats)"
-    return one_verdict(pairs, initialization.PLAN.margin, unit, START_CONFIDENCE)
+    return one_verdict(pairs, study.margin, f"what the start costs ({unit})", confidence)
 
 
 ROBUST_RULE = (
@@ -172,7 +172,7 @@ ROBUST_RULE = (
     rule=ROBUST_RULE.format(schemes="weights ten times smaller and larger"),
 )
 def robust_to_initial_scale() -> Finding:
-    return robust(("small", "large"))
+    return robust(initialization.PLAN, ("small", "large"), "nats", START_CONFIDENCE)
 
 
 @claim(
@@ -185,7 +185,7 @@ def robust_to_initial_scale() -> Finding:
     rule=ROBUST_RULE.format(schemes="weights shifted by their root mean square"),
 )
 def robust_to_shifted_weights() -> Finding:
-    return robust(("shifted",))
+    return robust(initialization.PLAN, ("shifted",), "nats", START_CONFIDENCE)
 
 
 @claim(
@@ -198,7 +198,7 @@ def robust_to_shifted_weights() -> Finding:
     rule=ROBUST_RULE.format(schemes="weight vectors scaled by 0.1 to 10, each unit its own"),
 )
 def robust_to_uneven_weights() -> Finding:
-    return robust(("uneven",))
+    return robust(initialization.PLAN, ("uneven",), "nats", START_CONFIDENCE)
 
 
 @claim(
@@ -214,21 +214,66 @@ def robust_to_uneven_weights() -> Finding:
     "one does, else inconclusive; so too if the default does not learn",
 )
 def learning_ignores_initial_scale() -> Finding:
-    name = initialization.PLAN.name
-    if not records.runs(name, "book"):
+    return same_rate(initialization.PLAN, "nats", START_CONFIDENCE)
+
+
+def same_rate(study: Plan, unit: str, confidence: float) -> Finding:
+    """What other scales cost layer normalization at the rate tuned for the default start."""
+    if not records.runs(study.name, "book"):
         return Finding("not yet tested")
-    if reason := not_learning(name, ["layer-default"]):
+    if reason := not_learning(study.name, ["layer-default"]):
         return Finding("inconclusive", reason=reason)
-    frame = records.load(name, "book")
-    costs = {scheme: cost(frame, "layer", scheme, "") for scheme in ("small", "large")}
+    frame = records.load(study.name, "book")
+    costs = {scheme: cost(frame, study, "layer", scheme, "") for scheme in ("small", "large")}
     pairs = {scheme: (values, 0 * values) for scheme, values in costs.items()}
-    found = compare(pairs, initialization.PLAN.margin, START_CONFIDENCE)
+    found = compare(pairs, study.margin, confidence)
     verdicts = {c.verdict for c in found.values()}
     parts = [f"{scheme} {c.difference:.2f}" for scheme, c in found.items()]
-    evidence = f"What another start costs in nats [98.75% interval]: {'; '.join(parts)}."
+    evidence = f"What another start costs in {unit} [{confidence * 100:g}% interval]: "
+    evidence += f"{'; '.join(parts)}."
     numbers = {scheme: c.difference.mean for scheme, c in found.items()}
     if verdicts == {"no difference here"}:
         return Finding("supported here", evidence, numbers=numbers)
     if verdicts & {"supported here", "opposite here"}:
         return Finding("opposite here", evidence, numbers=numbers)
     return Finding("inconclusive", evidence, reason="An interval is too wide.", numbers=numbers)
+
+
+DEEP_RULE = (
+    "study initialization_deep (eight hidden layers): what weights ten times smaller and larger "
+    "cost layer in points of test error{against}, paired by seed, Holm over the two at 2.5% (two "
+    "claims share the study), margin 1 point; {verdicts}, else inconclusive; so too if the default "
+    "start does not learn (an arm that does not learn from another start has paid its cost)"
+)
+
+
+@claim(
+    id="robust-to-initial-scale/deep_digits",
+    statement="In a deep network, layer normalization makes learning robust to the scale of the "
+    "initial weights.",
+    said_by="summary C",
+    kind="experiment",
+    chapter="01",
+    rule=DEEP_RULE.format(
+        against=" against what they cost none, each start at its own tuned rate",
+        verdicts="the verdict they share",
+    ),
+)
+def robust_to_initial_scale_in_deep_networks() -> Finding:
+    return robust(initialization_deep.PLAN, ("small", "large"), "points", DEEP_CONFIDENCE)
+
+
+@claim(
+    id="learning-ignores-initial-scale/deep_digits",
+    statement="At one learning rate, a deep layer-normalized network learns equally well from "
+    "weights of any initial scale.",
+    said_by="summary C",
+    kind="experiment",
+    chapter="01",
+    rule=DEEP_RULE.format(
+        against=", all at the rate tuned for the default",
+        verdicts="supported if neither differs, opposite if one does",
+    ),
+)
+def learning_ignores_initial_scale_in_deep_networks() -> Finding:
+    return same_rate(initialization_deep.PLAN, "points", DEEP_CONFIDENCE)
