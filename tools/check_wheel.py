@@ -1,9 +1,10 @@
 """Is the installed wheel the whole package, and does it work far from the repository?
 
 .ci/run calls it with the Python of an environment that has the wheel and nothing of the repository:
-`contents WHEEL SOURCE`, `import`, `notebook FILE`, each in an empty folder.
+`contents WHEEL SOURCE`, `import`, `notebook FILE`, `command`, each in an empty folder.
 """
 
+import json
 import subprocess
 import sys
 import zipfile
@@ -70,5 +71,18 @@ def notebook(path: str) -> None:
     print(f"{Path(path).name} ran with the installed package")
 
 
+def command() -> None:
+    """The command line describes the machine and decides every claim."""
+    layernorm = str(Path(sys.executable).parent / "layernorm")
+    subprocess.run([layernorm, "doctor"], check=True)
+    decided = subprocess.run([layernorm, "claims", "--json"], check=True, stdout=subprocess.PIPE)
+    claims = json.loads(decided.stdout)
+    require(bool(claims), "`layernorm claims` lists nothing")
+    silent = [c["id"] for c in claims if not (c["verdict"] and (c["evidence"] or c["reason"]))]
+    require(not silent, f"claims without verdict or evidence: {', '.join(silent)}")
+    print(f"{len(claims)} claims decided")
+
+
 if __name__ == "__main__":
-    {"contents": contents, "import": importing, "notebook": notebook}[sys.argv[1]](*sys.argv[2:])
+    checks = {"contents": contents, "import": importing, "notebook": notebook, "command": command}
+    checks[sys.argv[1]](*sys.argv[2:])
