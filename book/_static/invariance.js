@@ -106,7 +106,7 @@
       type: "range", id: `invariance-${name}`, name, min: 0, max: values.length - 1,
       value: values.indexOf(rest), "aria-describedby": `invariance-meaning-${name}`,
     }));
-    const shown = specification.sliders.map(({ name }) => element("output", { for: `invariance-${name}` }));
+    const shown = specification.sliders.map(() => element("span", { class: "value", "aria-hidden": "true" }));
 
     const update = () => {
       const s = {};
@@ -149,7 +149,7 @@
     update();
   }
 
-  window.layernormInvariance = { outputs, verdict };
+  window.layernormInvariance = { outputs };
   document.addEventListener("DOMContentLoaded",
     () => document.querySelectorAll("div.invariance").forEach(build));
 })();
