@@ -44,9 +44,10 @@ def summed_inputs(
     """
     out, h = [], x
     for module in model:
+        after = module(h)
         if isinstance(module, nn.Sequential):
-            out.append(module(h) if normalized else module[0](h))
-        h = module(h)
+            out.append(after if normalized else module[0](h))
+        h = after
     return [*out, h]
 
 

@@ -44,6 +44,7 @@ def saturated(a: Float[Tensor, "*shape"], activation: str, below: float = 0.05) 
     return float((slope(a, activation) < below).double().mean())
 
 
+@torch.no_grad()
 def drift(a: Float[Tensor, "n units"], start: Float[Tensor, "n units"]) -> float:
     r"""How far the distribution of each unit's summed input has moved since the start.
 
@@ -70,6 +71,7 @@ def drift(a: Float[Tensor, "n units"], start: Float[Tensor, "n units"]) -> float
     return float(((moments[0] - moments[1]).square().sum(0).mean() / scale).sqrt())
 
 
+@torch.no_grad()
 def correlation(a: Float[Tensor, "n units"]) -> Float[Tensor, "units units"]:
     """The correlation coefficients of every two units over the cases, in float64.
 
@@ -80,6 +82,7 @@ def correlation(a: Float[Tensor, "n units"]) -> Float[Tensor, "units units"]:
     return torch.corrcoef(a.double().T)
 
 
+@torch.no_grad()
 def squared_correlation(a: Float[Tensor, "n units"]) -> float:
     r"""The mean of $r_{ij}^2$ over all pairs of different units: 0 if none are correlated.
 
@@ -93,6 +96,7 @@ def squared_correlation(a: Float[Tensor, "n units"]) -> float:
     return float((r.square().sum() - units) / (units * (units - 1)))
 
 
+@torch.no_grad()
 def directions(d: Float[Tensor, "n units"]) -> float:
     r"""In how many directions the rows of d effectively lie, from 1 to the number of units.
 
@@ -109,6 +113,7 @@ def directions(d: Float[Tensor, "n units"]) -> float:
     return float(moments.trace() ** 2 / moments.square().sum())
 
 
+@torch.no_grad()
 def absorbed(d: Float[Tensor, "n units"], a: Float[Tensor, "n units"]) -> float:
     r"""The share of a change d of summed inputs a that layer normalization takes away.
 

@@ -63,6 +63,14 @@ def test_summed_inputs_feed_the_nonlinearity():
     torch.testing.assert_close(raw, x @ net[0][0].weight.T)
 
 
+def test_summed_inputs_are_those_the_output_was_computed_from():
+    net, x = models.mlp([6, 8, 8, 3], "batch"), torch.rand(5, 6)
+    *hidden, logits = models.summed_inputs(net, x)
+    gradients = torch.autograd.grad(logits.sum(), hidden)
+    assert all(d.abs().max() > 0 for d in gradients)
+    assert net[0][1].num_batches_tracked == 1  # each layer ran once
+
+
 def test_rescaling_makes_the_summed_inputs_unit_variance():
     net = models.mlp([6, 8, 8, 3], "none", "tanh")
     x = 20 * torch.rand(200, 6)
