@@ -307,12 +307,17 @@ def test_table_and_ledger_say_the_same(registry):
     columns = ["id", "chapter", "kind", "statement", "said_by", "verdict", "evidence"]
     assert list(frame.columns) == columns
     first = ["some-claim", "03", "property", GOOD["statement"], "paper section 3", "conditional"]
-    assert frame.iloc[0].tolist() == [*first, "If eps = 0. Evidence."]
+    assert frame.iloc[0].tolist() == [*first, "Holds if eps = 0. Evidence."]
     assert claims.table(chapter="05").columns.tolist() == columns
     ledger = claims.show(chapter="03")
     assert [claim.id for claim, _ in ledger] == ["some-claim"]
     for shown in (repr(ledger), ledger._repr_html_()):
-        for piece in (GOOD["statement"], "If eps = 0. Evidence.", "some-claim", "conditional"):
+        for piece in (
+            GOOD["statement"],
+            "Holds if eps = 0. Evidence.",
+            "some-claim",
+            "conditional",
+        ):
             assert piece in shown
     assert repr(claims.show(chapter="05")) == "no claims"
 

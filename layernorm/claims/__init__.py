@@ -54,7 +54,7 @@ Rules for a check:
   processors and thread counts cannot change the digits; raw values go into `numbers`, which no
   page shows. Statements are plain text: write μ and σ, not TeX.
 - Verdicts: a proof or property is `proved`, `refuted` or `conditional` (with
-  `condition="eps = 0"`, shown as "If eps = 0."); an experiment is `supported here`,
+  `condition="eps = 0"`, shown as "Holds if eps = 0."); an experiment is `supported here`,
   `opposite here`, `no difference here` or `inconclusive` (with `reason="…"`). Others are refused.
 - Every proof and property names a `sabotage`, `(dotted target, mutant)`. The tests put the mutant
   in the target's place and require the check to finish with *another verdict*: to raise is not

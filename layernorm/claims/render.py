@@ -38,12 +38,8 @@ class Ledger:
 
     def _repr_html_(self) -> str:
         rows = "\n".join(_row(claim, finding) for claim, finding in self.entries)
-        head = '<th style="text-align: left">Verdict</th><th style="text-align: left">Claim</th>'
         # `dataframe` is the class that notebook and book styles know how to show in the dark.
-        return (
-            f'<table class="dataframe claims">\n<thead><tr>{head}</tr></thead>\n'
-            f"<tbody>\n{rows}\n</tbody>\n</table>"
-        )
+        return f'<table class="dataframe claims">\n<tbody>\n{rows}\n</tbody>\n</table>'
 
 
 def text(claim: Claim, finding: Finding, *, rule: bool = False) -> str:
@@ -62,18 +58,18 @@ def text(claim: Claim, finding: Finding, *, rule: bool = False) -> str:
 def _row(claim: Claim, finding: Finding) -> str:
     mark, color = _BADGES[finding.verdict]
     badge = (
-        f'<span style="background: {color}; color: #fff; border-radius: 1em; '
-        f'padding: 0.1em 0.7em; white-space: nowrap">{mark} {finding.verdict}</span>'
+        f'<span style="background: {color}; color: #fff; border-radius: 1em; padding: 0.1em 0.7em; '
+        f'margin-right: 0.3em; white-space: nowrap">{mark} {finding.verdict}</span>'
     )
-    rule = f"<br><small>Rule: {escape(claim.rule)}</small>" if claim.rule else ""
     evidence = f"<br>{escape(finding.sentence)}" if finding.sentence else ""
+    rule = f"<br>Rule: {escape(claim.rule)}" if claim.rule else ""
     return (
-        f'<tr><td style="text-align: left; vertical-align: top">{badge}</td>'
-        f'<td style="text-align: left; vertical-align: top; white-space: normal">'
-        f"<strong>{escape(claim.statement)}</strong>{evidence}{rule}"
-        f"<br><small><code>{claim.id}</code> · {escape(_source(claim))}</small></td></tr>"
+        '<tr><td style="text-align: left; white-space: normal; padding: 0.6em">'
+        f"{badge} <strong>{escape(claim.statement)}</strong>{evidence}"
+        f"<details><summary><small>{escape(_source(claim))}</small></summary>"
+        f"<small><code>{claim.id}</code>{rule}</small></details></td></tr>"
     )
 
 
 def _source(claim: Claim) -> str:
-    return f"{claim.kind}, chapter {claim.chapter}; {', '.join(claim.said_by)}"
+    return f"{', '.join(claim.said_by)}; {claim.kind}, chapter {claim.chapter}"

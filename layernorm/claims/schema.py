@@ -83,7 +83,11 @@ class Finding:
     @property
     def sentence(self) -> str:
         """Condition or reason and evidence in one piece of text, for tables."""
-        parts = (f"If {self.condition}." if self.condition else "", self.reason, self.evidence)
+        parts = (
+            f"Holds if {self.condition}." if self.condition else "",
+            self.reason,
+            self.evidence,
+        )
         return " ".join(part.strip() for part in parts if part)
 
 
