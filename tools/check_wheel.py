@@ -78,9 +78,10 @@ def command() -> None:
     decided = subprocess.run([layernorm, "claims", "--json"], check=True, stdout=subprocess.PIPE)
     claims = json.loads(decided.stdout)
     require(bool(claims), "`layernorm claims` lists nothing")
-    silent = [c["id"] for c in claims if not (c["verdict"] and (c["evidence"] or c["reason"]))]
+    tested = [claim for claim in claims if claim["verdict"] != "not yet tested"]
+    silent = [c["id"] for c in tested if not (c["verdict"] and (c["evidence"] or c["reason"]))]
     require(not silent, f"claims without verdict or evidence: {', '.join(silent)}")
-    print(f"{len(claims)} claims decided")
+    print(f"{len(claims)} claims, {len(tested)} of them decided")
 
 
 if __name__ == "__main__":
