@@ -114,10 +114,7 @@ def test_right_implementations_pass_in_every_mode(mode):
 
 WRONG = {
     "value": (lambda x, weight: weight * x**3 * 1.0001, "output 0 is off by 0.0001"),
-    "one element": (
-        lambda x, weight: (weight * x**3).index_fill(0, torch.tensor(4), 0),
-        "off by 1",
-    ),
+    "row": (lambda x, weight: (weight * x**3).index_fill(0, torch.tensor(4), 0), "off by"),
     "nan": (lambda x, weight: weight * x**3 / 0 * 0, "off by inf"),
     "shape": (lambda x, weight: (weight * x**3).T, r"shape \(3, 10\)"),
     "dtype": (
