@@ -2,6 +2,7 @@
 
 import math
 import random
+import textwrap
 import time
 from functools import cache
 from unittest import mock
@@ -229,6 +230,17 @@ def test_an_unknown_id_suggests_the_nearest(registry):
         claims.decide("some-klaim")
     with pytest.raises(ClaimError, match="no claim 'xyz'; `layernorm claims` lists them"):
         claims.get("xyz")
+
+
+def test_the_example_of_the_documentation_works(registry):
+    """The literal block of the package's docstring, with its sabotage."""
+    block = claims.__doc__.partition("::\n")[2].partition("\nRules")[0]
+    exec(textwrap.dedent(block), {"__name__": "example"})
+    assert [claims.decide(id).verdict for id in registry] == [
+        *("proved", "not yet tested", "uncheckable")
+    ]
+    with mock.patch(*claims.get("mean-of-output-is-zero").sabotage):
+        assert claims.decide("mean-of-output-is-zero").verdict == "refuted"
 
 
 # Deciding

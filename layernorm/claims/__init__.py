@@ -1,7 +1,7 @@
 """What the paper and its summaries say, how each statement is checked, and the verdict.
 
 A chapter declares its claims in `layernorm/claims/chapter_NN.py`, or several files
-`chapter_NN_topic.py`; they are found by their names. A complete one:
+`chapter_NN_topic.py`; they are found by their names. A complete one::
 
     import torch
 

@@ -1,4 +1,4 @@
-"""Records of runs: save, load, publish, and whether they are stale.
+"""Records of runs: save, load, publish, and whether they are stale. ::
 
     record = records.new(config, result, timing, depends_on=["layernorm.functional"])
     records.save(record)                  # runs/<experiment>/<profile>/<key>.json
