@@ -71,6 +71,10 @@ def flip_content(raw: bytes) -> bytes:
     return raw[:40] + bytes([raw[40] ^ 0xFF]) + raw[41:]
 
 
+def flip_block_type(raw: bytes) -> bytes:
+    return raw[:10] + b"\xff" + raw[11:]
+
+
 def unpacked(raw: bytes) -> bytes:
     return gzip.decompress(raw)
 
@@ -89,7 +93,17 @@ def nothing(raw: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     "spoil",
-    [cut, cut_trailer, flip_checksum, flip_content, unpacked, trailing_garbage, page, nothing],
+    [
+        cut,
+        cut_trailer,
+        flip_checksum,
+        flip_content,
+        flip_block_type,
+        unpacked,
+        trailing_garbage,
+        page,
+        nothing,
+    ],
 )
 def test_a_spoiled_gzip_file_is_refused_by_name(tmp_path, spoil):
     noise = torch.randint(256, (3, 10, 10), generator=torch.Generator().manual_seed(0))
