@@ -52,7 +52,7 @@ def rms_norm(x, normalized_shape, weight, eps):
 
 def group_norm(x, num_groups, weight, bias, eps):
     _channeled("x", x, least=2)
-    groups(num_groups, x.shape[1])
+    _groups(num_groups, x.shape[1])
     _per_channel(x, weight=weight, bias=bias)
     _eps(eps)
 
@@ -140,22 +140,17 @@ def ln_gru_step(x, h, w_ih, w_hh, b, ln_ih, ln_hh, eps):
     _eps(eps)
 
 
-def groups(num_groups, num_channels: int) -> None:
-    """`num_groups` is a positive divisor of `num_channels`."""
-    if isinstance(num_groups, bool) or not isinstance(num_groups, Integral):
-        raise TypeError(f"num_groups must be an int, got {num_groups!r}")
-    if num_groups < 1 or num_channels % num_groups:
-        raise ValueError(
-            f"num_groups must be positive and divide the number of channels, {num_channels}; "
-            f"got {num_groups}"
-        )
-
-
-def settings(eps, momentum=None) -> None:
-    """What a module's constructor checks before torch's own."""
+def settings(eps, momentum=None, num_groups=1, num_channels=1, **_) -> None:
+    """What a module's constructor is given."""
     _eps(eps)
     if momentum is not None:
         _finite("momentum", momentum)
+    _groups(num_groups, num_channels)
+
+
+def rms_settings(eps, **_) -> None:
+    """None stands for torch's default here alone."""
+    settings(0.0 if eps is None else eps)
 
 
 def features(x, num_features: int) -> None:
@@ -173,6 +168,16 @@ def linear(x, in_features: int) -> None:
     _floating("input", x)
     if x.dim() < 1 or x.shape[-1] != in_features:
         raise ValueError(f"input must have shape (*batch, {in_features}), got {_shape(x)}")
+
+
+def _groups(num_groups, num_channels: int) -> None:
+    if isinstance(num_groups, bool) or not isinstance(num_groups, Integral):
+        raise TypeError(f"num_groups must be an int, got {num_groups!r}")
+    if num_groups < 1 or num_channels % num_groups:
+        raise ValueError(
+            f"num_groups must be positive and divide the number of channels, {num_channels}; "
+            f"got {num_groups}"
+        )
 
 
 def _shape(t: Tensor) -> tuple[int, ...]:

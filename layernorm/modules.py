@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from layernorm import _validation, functional, kernels
+from layernorm._validation import checked
 
 
 class LayerNorm(nn.LayerNorm):
@@ -24,6 +25,7 @@ class LayerNorm(nn.LayerNorm):
     tensor([[-1.,  1.]], grad_fn=<NativeLayerNormBackward0>)
     """
 
+    @checked(_validation.settings)
     def __init__(
         self,
         normalized_shape: int | list[int] | tuple[int, ...] | torch.Size,
@@ -35,7 +37,6 @@ class LayerNorm(nn.LayerNorm):
         *,
         backend: str = "auto",
     ) -> None:
-        _validation.settings(eps=eps)
         kernels.check_backend(backend)
         super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype)
         self.backend = backend
@@ -54,6 +55,7 @@ class RMSNorm(nn.RMSNorm):
     tensor([[0.2000, 1.4000]])
     """
 
+    @checked(_validation.rms_settings)
     def __init__(
         self,
         normalized_shape: int | list[int] | tuple[int, ...] | torch.Size,
@@ -64,7 +66,6 @@ class RMSNorm(nn.RMSNorm):
         *,
         backend: str = "auto",
     ) -> None:
-        _validation.settings(eps=0.0 if eps is None else eps)
         kernels.check_backend(backend)
         super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
         self.backend = backend
@@ -83,6 +84,7 @@ class GroupNorm(nn.GroupNorm):
     tensor([[-1.,  1., -1.,  1.]])
     """
 
+    @checked(_validation.settings)
     def __init__(
         self,
         num_groups: int,
@@ -95,8 +97,6 @@ class GroupNorm(nn.GroupNorm):
         bias: bool = True,
         backend: str = "auto",
     ) -> None:
-        _validation.settings(eps=eps)
-        _validation.groups(num_groups, num_channels)
         kernels.check_backend(backend)
         super().__init__(num_groups, num_channels, eps, affine, device, dtype, **_bias(bias))
         self.backend = backend
@@ -118,6 +118,7 @@ class InstanceNorm(_InstanceNorm):
              [-1.,  1.]]])
     """
 
+    @checked(_validation.settings)
     def __init__(
         self,
         num_features: int,
@@ -131,7 +132,6 @@ class InstanceNorm(_InstanceNorm):
         bias: bool = True,
         backend: str = "auto",
     ) -> None:
-        _validation.settings(eps=eps, momentum=momentum)
         kernels.check_backend(backend)
         super().__init__(
             num_features, eps, momentum, affine, track_running_stats, device, dtype, **_bias(bias)
@@ -159,6 +159,7 @@ class BatchNorm(_BatchNorm):
             [ 0.]])
     """
 
+    @checked(_validation.settings)
     def __init__(
         self,
         num_features: int,
@@ -172,7 +173,6 @@ class BatchNorm(_BatchNorm):
         bias: bool = True,
         backend: str = "auto",
     ) -> None:
-        _validation.settings(eps=eps, momentum=momentum)
         kernels.check_backend(backend)
         super().__init__(
             num_features, eps, momentum, affine, track_running_stats, device, dtype, **_bias(bias)
