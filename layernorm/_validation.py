@@ -153,21 +153,26 @@ def rms_settings(eps, **_) -> None:
     settings(0.0 if eps is None else eps)
 
 
-def features(x, num_features: int) -> None:
+def features(x, channels: int) -> None:
     """The channels of a module's input."""
     _channeled("input", x, least=2)
-    if x.shape[1] != num_features:
+    if x.shape[1] != channels:
         raise ValueError(
-            f"input must have {num_features} channels (num_features) in dimension 1, got shape "
-            f"{_shape(x)}; channels last? use x.movedim(-1, 1)"
+            f"input must have {channels} channels in dimension 1, as the module was made for, got "
+            f"shape {_shape(x)}; channels last? use x.movedim(-1, 1)"
         )
 
 
-def linear(x, in_features: int) -> None:
+def linear(x, weight: Tensor) -> None:
     """The input of a linear layer."""
     _floating("input", x)
-    if x.dim() < 1 or x.shape[-1] != in_features:
-        raise ValueError(f"input must have shape (*batch, {in_features}), got {_shape(x)}")
+    if x.dim() < 1 or x.shape[-1] != weight.shape[1]:
+        raise ValueError(f"input must have shape (*batch, {weight.shape[1]}), got {_shape(x)}")
+    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise TypeError(
+            f"input must have the weights' type {weight.dtype}, got {x.dtype}; convert one of them "
+            "with .to(...)"
+        )
 
 
 def _groups(num_groups, num_channels: int) -> None:

@@ -9,8 +9,8 @@ inside the root. All variances divide by the number of values (biased), as in eq
 Half precision (float16, bfloat16): statistics and the affine map are computed in float32 and the
 result is rounded once, to the type of `x`.
 
-Every function raises TypeError for arguments of the wrong kind and ValueError for wrong shapes or
-ranges (`layernorm._validation`).
+Arguments are checked before anything is computed, by the `checked` line above each definition
+(`layernorm._validation`): its messages say what was expected, what came and what to do.
 """
 
 from collections.abc import Sequence
@@ -42,6 +42,9 @@ def layer_norm(
         bias: b, of shape normalized_shape; None means 0.
         eps: added to the variance, >= 0.
 
+    Raises: ValueError if normalized_shape is not the end of x's shape, a parameter's shape is
+    another, or eps is negative or not finite; TypeError for anything but floating-point tensors.
+
     Source: eq. (3) of the paper, with the gain and bias of eq. (15).
 
     >>> x = torch.tensor([[1.0, 3.0], [10.0, 30.0]])
@@ -71,6 +74,8 @@ def rms_norm(
         weight: gain g, of shape normalized_shape; None means 1.
         eps: added to the mean square, >= 0; None means torch's default, the machine epsilon of the
             type in which the statistics are computed.
+
+    Raises: ValueError and TypeError as `layer_norm`.
 
     Source: Zhang and Sennrich 2019, arXiv:1910.07467, eq. (4).
 
@@ -103,6 +108,8 @@ def group_norm(
         weight: gain per channel, (C,); None means 1.
         bias: bias per channel, (C,); None means 0.
         eps: added to the variance, >= 0.
+
+    Raises: ValueError if num_groups does not divide C, and as `layer_norm`.
 
     Source: Wu and He 2018, arXiv:1803.08494.
 
@@ -138,6 +145,9 @@ def instance_norm(
         use_input_stats: normalize by the input's own statistics.
         momentum: share of the new value in the running statistics.
         eps: added to the variance, >= 0.
+
+    Raises: ValueError for a single position, for missing running statistics where they are needed,
+    and as `layer_norm`.
 
     Source: Ulyanov, Vedaldi and Lempitsky 2016, arXiv:1607.08022.
 
@@ -193,6 +203,9 @@ def batch_norm(
         mask: (N, \*spatial), True where x is valid; in training it needs at least two valid
             positions (its values cannot be checked while torch.compile or torch.export trace).
 
+    Raises: ValueError in training with a single (valid) value per channel or a mask without a valid
+    position, for missing running statistics where they are needed, and as `layer_norm`.
+
     Source: eq. (2) of the paper; Ioffe and Szegedy 2015, arXiv:1502.03167.
 
     >>> x = torch.tensor([[1.0], [3.0], [99.0]])
@@ -233,6 +246,9 @@ def weight_norm(
             None (or -1, as in torch) |v| is one norm over all of v and g has shape ().
         dim: the dimension that keeps its own norms.
 
+    Raises: ValueError if dim is not a dimension of v or g has another shape; TypeError for anything
+    but floating-point tensors.
+
     Source: Salimans and Kingma 2016, arXiv:1602.07868, eq. (2); eq. (5) of the paper writes it as
     a normalization with mu = 0, sigma = |w|.
 
@@ -265,6 +281,8 @@ def ln_rnn_step(
         w_ih: (H, I).  w_hh: (H, H).
         ln: gain g and bias b, (H,) each; the same at every time step.
         eps: added to the variance, >= 0.
+
+    Raises: ValueError where shapes do not fit together; TypeError where number types differ.
 
     Source: eq. (4) of the paper, with f = tanh.
 
@@ -306,6 +324,8 @@ def ln_lstm_step(
         eps: added to the variances, >= 0.
 
     Returns: (h', c').
+
+    Raises: ValueError where shapes do not fit together; TypeError where number types differ.
 
     Source: eqs. (20), (21) and (22) of the paper.
 
@@ -356,6 +376,8 @@ def ln_gru_step(
         ln_ih, ln_hh: gain and bias, (3H,) each: the first 2H belong to the norms of the gates, the
             last H to those of the candidate n.
         eps: added to the variances, >= 0.
+
+    Raises: ValueError where shapes do not fit together; TypeError where number types differ.
 
     Source: eqs. (26), (27) and (28) of the paper.
 

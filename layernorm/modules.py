@@ -102,6 +102,7 @@ class GroupNorm(nn.GroupNorm):
         self.backend = backend
 
     def forward(self, input: Tensor) -> Tensor:
+        _validation.features(input, self.num_channels)
         args = (self.num_groups, self.weight, self.bias, self.eps)
         return kernels.run("group_norm", self.backend, input, *args)
 
@@ -238,7 +239,7 @@ class WeightNormLinear(nn.Module):
         return functional.weight_norm(self.weight_v, self.weight_g)
 
     def forward(self, input: Tensor) -> Tensor:
-        _validation.linear(input, self.in_features)
+        _validation.linear(input, self.weight_v)
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
