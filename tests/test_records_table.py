@@ -4,12 +4,14 @@ import json
 import math
 import subprocess
 import sys
+from importlib import resources
 
 import numpy as np
 import pytest
 
 from layernorm import records
 from layernorm.records import RecordError
+from layernorm.records.published import published as all_published
 
 DEPENDS = ["layernorm.records.record"]
 
@@ -189,6 +191,17 @@ def test_a_sweep_of_the_size_the_book_has_fits(published):
     (file,) = publish(*runs)
     assert file.stat().st_size < 0.25 * records.LIMIT
     assert len(records.load("digits")) == 40 * 200
+
+
+def test_the_records_in_the_package_are_whole():
+    folder = resources.files("layernorm.records") / "published"
+    files = sorted(folder.glob("*.json"))
+    assert files
+    for file in files:
+        assert file.stat().st_size <= records.LIMIT
+        experiment, profile = file.stem.split("-")
+        for record in all_published(experiment, profile, folder):
+            assert (record.config["experiment"], record.config["profile"]) == (experiment, profile)
 
 
 def test_published_runs_are_read_from_a_zip(tmp_path):
