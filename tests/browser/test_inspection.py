@@ -82,7 +82,7 @@ BREAKS = {
     "pale text": ('<p style="color:#bbb;background:#fff">pale</p>', "light theme: contrast"),
     "text only for the light": ('<p style="color:#333">dark on dark</p>', "dark theme: contrast"),
     "a button to another repository": (
-        '<a href="https://colab.research.google.com/' 'github/executablebooks/x/blob/a.ipynb">C</a>',
+        f"<a href=https://colab.research.google.com/github/{'other/book'}/blob/main/a.ipynb>C</a>",
         "a button leads elsewhere",
     ),
 }
