@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from layernorm import records
 from layernorm.claims import Finding, claim
 from layernorm.claims.judging import final, not_learning, one_verdict
@@ -137,7 +139,7 @@ def relu_changes_more_correlated() -> Finding:
 def cost(frame, study: Plan, method: str, scheme: str, suffix: str = "-tuned"):
     """What another start costs a method in the study's metric, by seed."""
     changed = final(frame, f"{method}-{scheme}{suffix}", study.primary)
-    return changed - final(frame, f"{method}-default", study.primary)
+    return changed - final(frame, f"{method.split('/')[0]}-default", study.primary)
 
 
 def robust(study: Plan, schemes, unit: str, confidence: float) -> Finding:
@@ -151,7 +153,16 @@ def robust(study: Plan, schemes, unit: str, confidence: float) -> Finding:
         f"{scheme}, layer - none": [cost(frame, study, m, scheme) for m in ("layer", "none")]
         for scheme in schemes
     }
-    return one_verdict(pairs, study.margin, f"what the start costs ({unit})", confidence)
+    found = one_verdict(pairs, study.margin, f"what the start costs ({unit})", confidence)
+    return replace(found, evidence=f"{found.evidence} {control(frame, study, schemes)}")
+
+
+def control(frame, study: Plan, schemes) -> str:
+    """What the schemes cost the control, whose rescaling undoes any common factor."""
+    if f"rescaled-{schemes[0]}-tuned" not in study.arms:
+        return "For the control rescaled all scales are one."
+    parts = [f"{cost(frame, study, 'rescaled', s).mean():.2f} ({s})" for s in schemes]
+    return f"The control rescaled pays {', '.join(parts)}."
 
 
 ROBUST_RULE = (
