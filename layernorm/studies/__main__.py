@@ -25,7 +25,7 @@ def main(study: Plan) -> None:
         few = {"examples": 32, "batch_size": min(32, options.get("batch_size", 32))}
         results.append(train(study.config(arm, TUNING_SEED, rates[arm], **few), "overfit"))
     paths = [records.save(record) for record in [*tuning, *results]]
-    for path in records.publish(paths):
+    for path in records.publish(paths, replace=True):  # all of the study was run anew
         print(path)
 
 
