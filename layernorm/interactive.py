@@ -1,15 +1,14 @@
-r"""The figure in which the reader moves the summed inputs: which normalization does not care?
+"""The figure in which the reader moves the summed inputs: which normalization does not care?
 
-One layer, small enough to draw: 5 cases $x_n$ of 4 input features, 6 units with weights $w_i$.
-Six sliders change one case, one unit, or the data, and nothing else:
+One layer, small enough to draw: 5 cases x of 4 input features, 6 units with weights w. Six sliders
+change one case, one unit, or the data, and nothing else:
 
-$$x'_n = s_n\,(s\,x_n + c\,\mathbf 1),\qquad w'_i = s_i\,w_i,\qquad
-  a'_{ni} = w_i'^\top x'_n + c_n + c_i .$$
+    x'[n] = s_n (s x[n] + c),   w'[i] = s_i w[i],   a'[n, i] = w'[i] . x'[n] + c_n + c_i
 
-Here $s, c$ are the sliders of the data, $s_n, c_n$ those of the one case (1 and 0 for the others)
-and $s_i, c_i$ those of the one unit. Each method then gives $\bar a = (a' - \mu)/\sigma$ (paper
-eq. 5) with gain 1, bias 0 and, as in the paper, no ε. For batch and layer normalization μ and σ are
-those of eqs. 2 and 3; for weight normalization $\mu = 0$ and $\sigma = \lVert w'_i\rVert$.
+Here s and c are the sliders of the data, s_n and c_n those of the one case (1 and 0 for the
+others), s_i and c_i those of the one unit. Each method then gives (a' - mu) / sigma (paper eq. 5)
+with gain 1, bias 0 and, as in the paper, no eps. For batch and layer normalization mu and sigma are
+those of eqs. (2) and (3); for weight normalization mu is 0 and sigma the length of w'[i].
 
 `figure()` is a picture everywhere; the built book shows the sliders (`book/_static/invariance.js`).
 """
