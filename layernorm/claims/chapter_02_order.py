@@ -39,7 +39,7 @@ def batches_must_be_scattered() -> Finding:
     frame = records.load(plan.name, "book")
     cost = {method: extra_error(frame, method) for method in ("none", "rescaled", "layer", "batch")}
     batch = cost.pop("batch")
-    pairs = {f"{m} - batch": (values, batch) for m, values in cost.items()}
+    pairs = {f"{m} - batch": (values.tolist(), batch.tolist()) for m, values in cost.items()}
     return one_verdict(pairs, plan.margin, "points", CONFIDENCE)
 
 
@@ -86,5 +86,5 @@ def batch_normalization_avoids_overfitting() -> Finding:
         reason = f"Not every run of {', '.join(never)} reaches {batch_order.LEVEL} nats."
         return Finding("inconclusive", reason=reason)
     batch = loss.pop("batch")
-    pairs = {f"batch - {m}": (batch, values) for m, values in loss.items()}
+    pairs = {f"batch - {m}": (batch.tolist(), values.tolist()) for m, values in loss.items()}
     return one_verdict(pairs, 0.01, "nats", CONFIDENCE)
