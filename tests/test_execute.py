@@ -54,6 +54,12 @@ def test_a_failure_is_named_and_the_others_are_kept(tmp_path):
     assert stored.cells[-1].outputs[0].text == "42\n"
 
 
+def test_a_syntax_error_is_named_too(tmp_path):
+    chapter(tmp_path, "01-typo", "1 +")
+    with pytest.raises(execute.Failure, match=r"(?s)01-typo.md: code cell 2 failed.*SyntaxError"):
+        run(tmp_path)
+
+
 def test_a_kernel_that_dies_is_named_too(tmp_path):
     chapter(tmp_path, "01-dies", "import os", "os._exit(3)")
     with pytest.raises(execute.Failure, match=r"(?s)01-dies.md: code cell 3 failed.*os\._exit"):

@@ -100,10 +100,17 @@ def records_named(trees: list[ast.Module], root: Path) -> list[Path]:
     return [path for path in published if path.stem.partition("-")[0] in strings]
 
 
+def statements(cell: NotebookNode) -> list[ast.stmt]:
+    """What Python makes of a cell; nothing where that fails, which executing it will report."""
+    try:
+        return ast.parse(TransformerManager().transform_cell(cell.source)).body
+    except SyntaxError:
+        return []
+
+
 def fingerprint(notebook: NotebookNode, name: str, root: Path = ROOT) -> dict[str, str]:
     """`text` covers all cells, the other three entries what the outputs depend on."""
-    plain = TransformerManager().transform_cell
-    tree = ast.parse("\n".join(plain(cell.source) for cell in code_cells(notebook)))
+    tree = ast.Module([statement for c in code_cells(notebook) for statement in statements(c)], [])
     modules = closure(tree, root, re.match(r"\d*", name)[0])
     reads = f"{PACKAGE}.records" in modules
     records = records_named([tree, *modules.values()], root) if reads else []
