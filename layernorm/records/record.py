@@ -128,9 +128,9 @@ def _check_result(result: Mapping[str, Any]) -> dict[str, Any]:
         where = f"result['curves'][{metric!r}]"
         if set(curve) != {"step", "value"}:
             raise RecordError(f"{where} must have 'step' and 'value'; got {sorted(curve)}")
-        steps = _plain(curve["step"], f"{where}['step']")
+        steps = _listed(curve["step"])
         values = _plain_values(curve["value"], f"{where}['value']")
-        if not isinstance(steps, list) or len(steps) != len(values):
+        if not isinstance(steps, list | tuple) or len(steps) != len(values):
             raise RecordError(
                 f"{where} needs as many steps as values, {len(values)}; got {brief(steps)}"
             )
@@ -139,7 +139,7 @@ def _check_result(result: Mapping[str, Any]) -> dict[str, Any]:
             raise RecordError(
                 f"{where}['step'] must be increasing counts of updates; got {brief(steps)}"
             )
-        curves[metric] = {"step": steps, "value": values}
+        curves[metric] = {"step": list(steps), "value": values}
     final = {
         metric: _number(value, f"result['final'][{metric!r}]")
         for metric, value in result.get("final", {}).items()
