@@ -209,6 +209,7 @@ def test_inputs_follow_the_seed_and_leave_the_generator_alone():
         ({"baseline": "z"}, "baseline: expected one of a, got 'z'"),
         ({"device": "meta"}, "device: expected cpu or cuda, got meta"),
         ({"graph": True}, "graph: expected False on a CPU"),
+        ({"graph": True, "mode": "backward"}, "graph: a backward pass alone is not captured"),
     ],
 )
 def test_arguments_out_of_range_are_named(options, message):
@@ -293,6 +294,7 @@ def test_peak_memory_counts_what_is_held_at_once():
     cpu, megabytes = torch.device("cpu"), 4_000_000
     assert memory.peak(lambda: x.clone(), cpu) == pytest.approx(megabytes, rel=1e-3)
     assert memory.peak(lambda: x.exp().sin(), cpu) == pytest.approx(2 * megabytes, rel=1e-3)
+    assert memory.peak(lambda: x.exp().sin().cos(), cpu) == pytest.approx(2 * megabytes, rel=1e-3)
     assert memory.peak(lambda: x.exp().sin_(), cpu) == pytest.approx(megabytes, rel=1e-3)
     assert memory.peak(lambda: x.add_(1), cpu) < 1000
 

@@ -1,7 +1,9 @@
 """Clocks and their reading, with a clock that only advances when a call says so."""
 
 import gc
+from contextlib import nullcontext
 from math import comb
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -110,6 +112,45 @@ def test_five_values_have_no_interval():
 def test_a_graph_on_a_cpu_is_an_error():
     with pytest.raises(ValueError, match="graph: expected False on a CPU"):
         timing.timer_for(torch.device("cpu"), graph=True)
+
+
+def test_the_gpu_clock_flushes_before_each_call_and_leaves_the_flush_out(monkeypatch):
+    """The order of what is queued, with torch.cuda replaced by a log: this runs without a GPU."""
+    log, now = [], iter(range(1000))
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            log.append("record")
+            self.at = next(now)
+
+        def elapsed_time(self, end):
+            assert log[-1] == "synchronize"
+            return 1000.0 * (end.at - self.at)  # milliseconds
+
+    class Flush:
+        def zero_(self):
+            log.append("flush")
+            next(now)
+
+    def call():
+        log.append("call")
+        next(now)
+
+    cuda = SimpleNamespace(
+        get_device_properties=lambda device: SimpleNamespace(L2_cache_size=500),
+        Event=Event,
+        device=lambda device: nullcontext(),
+        synchronize=lambda device: log.append("synchronize"),
+    )
+    monkeypatch.setattr(timing.torch, "cuda", cuda)
+    timer = timing.CudaTimer(torch.device("cpu"))
+    assert timer.flush.nbytes == 1000
+    timer.flush = Flush()
+    assert timer.seconds(call, 3) == 2.0
+    assert log == ["flush", "record", "call", "record"] * 3 + ["synchronize"]
 
 
 @pytest.mark.gpu

@@ -78,7 +78,8 @@ def measure(
         baseline: the implementation whose time the others' are divided by.
         rounds: samples of each implementation, at least 6.
         sample_seconds: least duration of a sample.
-        graph: on a GPU, replay a CUDA graph instead of launching kernels one by one.
+        graph: on a GPU, replay a CUDA graph instead of launching kernels one by one (not in
+            mode "backward").
         timer: another clock than the device's own.
         roof: bytes per second, if known; measured here otherwise.
 
@@ -87,7 +88,7 @@ def measure(
     """
     device = torch.device(device)
     baseline = baseline or next(iter(benchmark.implementations))
-    _check(benchmark, device, mode, baseline, rounds)
+    _check(benchmark, device, mode, baseline, rounds, graph)
     blank = Row(
         benchmark.name,
         benchmark.method,
@@ -246,7 +247,12 @@ def _bandwidth(moved: int, samples: list[float], roof: float) -> dict:
 
 
 def _check(
-    benchmark: Benchmark, device: torch.device, mode: str, baseline: str, rounds: int
+    benchmark: Benchmark,
+    device: torch.device,
+    mode: str,
+    baseline: str,
+    rounds: int,
+    graph: bool,
 ) -> None:
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"device: expected cpu or cuda, got {device}; others have no timer here")
@@ -256,6 +262,8 @@ def _check(
         raise ValueError(
             f"mode: expected forward ({benchmark.name} has no gradients), got {mode!r}"
         )
+    if graph and mode == "backward":  # autograd runs it on the stream of the forward pass
+        raise ValueError("graph: a backward pass alone is not captured; use mode forward+backward")
     if baseline not in benchmark.implementations:
         known = ", ".join(benchmark.implementations)
         raise ValueError(f"baseline: expected one of {known}, got {baseline!r}")

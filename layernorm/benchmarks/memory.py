@@ -25,8 +25,7 @@ def peak(call: Call, device: torch.device) -> int:
 
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or every start is a line on stderr
     with profile(profile_memory=True) as seen:
-        result = call()
-    del result  # not before the end, since results count
+        call()
     events = [event for event in seen.kineto_results.events() if event.name() == "[memory]"]
     changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
     return max(accumulate(changes, initial=0))

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 if TYPE_CHECKING:
     import pandas
 
@@ -115,8 +117,10 @@ def to_records(rows: Iterable[Row], profile: str, depends_on: Iterable[str]) -> 
     for row in rows:
         if row.error is None:
             continue
-        cpu = row.device == "cpu"
-        machine = f"{here['cpu']}, {here['threads']} threads" if cpu else here["gpus"][0]
+        device = torch.device(row.device)
+        machine = f"{here['cpu']}, {here['threads']} threads"
+        if device.type == "cuda":
+            machine = here["gpus"][device.index or 0]
         options = {
             "mode": row.mode,
             "shape": list(row.shape),

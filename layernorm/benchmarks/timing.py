@@ -46,15 +46,16 @@ class CudaTimer:
     def prepare(self, call: Call) -> Call:
         if not self.graph:
             return call
-        stream = torch.cuda.Stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):  # capture wants a warm-up on a stream of its own
-            for _ in range(3):
-                call()
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            output = call()
+        with torch.cuda.device(self.device):
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):  # capture wants a warm-up on a stream of its own
+                for _ in range(3):
+                    call()
+            torch.cuda.current_stream().wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                output = call()
 
         def replay() -> object:
             graph.replay()
