@@ -86,6 +86,16 @@ SHARED = [
     *(Mutant(op, "empty batch updates the running statistics", "if x.numel():", "if True:") for op in TRACKED),
 ]  # fmt: skip
 
+STEPS = ("ln_rnn_step", "ln_lstm_step", "ln_gru_step")
+STEPWISE = [
+    *(Mutant(op, "statistics of the whole batch", "_trailing(normalized_shape)", "tuple(range(-x.dim(), 0))", "layer_norm") for op in STEPS),
+    *(Mutant(op, "result stays in float32", ".to(x.dtype)", "", "layer_norm") for op in ("ln_rnn_step", "ln_gru_step")),
+    Mutant("ln_lstm_step", "cell kept in another type", "return h, c", "return h, c.float()"),
+    Mutant("ln_rnn_step", "no gradient to the old state", "h @ w_hh.T", "h.detach() @ w_hh.T"),
+    Mutant("ln_lstm_step", "no gradient to the old cell", "torch.sigmoid(f) * c", "torch.sigmoid(f) * c.detach()"),
+    Mutant("ln_gru_step", "no gradient to the old state", "torch.sigmoid(z) * h", "torch.sigmoid(z) * h.detach()"),
+]  # fmt: skip
+
 OWN = [
     Mutant("layer_norm", "wrong axis: the batch", "_trailing(normalized_shape)", "(0,)"),
     Mutant("layer_norm", "only the last of two dimensions", "_trailing(normalized_shape)", "(-1,)"),
@@ -158,7 +168,7 @@ OWN = [
     Mutant("ln_gru_step", "eps not passed on to the gates", "bias[:both], eps", "bias[:both]"),
 ]  # fmt: skip
 
-MUTANTS = SHARED + OWN
+MUTANTS = SHARED + STEPWISE + OWN
 SOURCE = inspect.getsource(functional)
 SPANS = {n.name: n for n in ast.parse(SOURCE).body if isinstance(n, ast.FunctionDef)}
 
