@@ -113,7 +113,7 @@ def test_a_wrong_download_is_named_with_expected_and_actual_hash(server, cache, 
 
 
 def test_a_mirror_that_stops_sending_counts_as_down(server, cache, monkeypatch):
-    monkeypatch.setattr(pinned, "TIMEOUT", 0.2)
+    monkeypatch.setattr(pinned, "TIMEOUT", 1.0)
     begin = time.monotonic()
     assert fetch(server, "stall", "good").path.read_bytes() == CONTENT
     assert time.monotonic() - begin < 20  # pooch's own patience is 30 s
