@@ -114,7 +114,7 @@ def batch_treats_each_unit_apart() -> Finding:
     id="batch-output-has-mean-0-variance-1",
     statement="Under batch normalization every unit has mean 0 and variance 1 in every mini-batch, "
     "so that a layer's input does not jitter from one mini-batch to the next.",
-    said_by=("paper section 3", "summary D"),
+    said_by="summary D",
     kind="property",
     chapter="02",
     rule="with the batch's statistics, 500 batches of 128 for each of the standard deviations 10, "
