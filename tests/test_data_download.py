@@ -165,14 +165,15 @@ def test_without_pooch_it_says_what_to_install(cache, monkeypatch):
 
 
 def start(cache, *mirrors):
-    """Another Python process that fetches FILE into the cache."""
+    """Another Python process that fetches FILE into the cache, without waiting for torch."""
     script = (
-        "import pathlib, sys; from layernorm.data import pinned; "
-        "pinned.cache_folder = lambda dataset: pathlib.Path(sys.argv[1]); "
-        "pinned.fetch('mnist', pinned.Pinned('file.gz', sys.argv[2]), tuple(sys.argv[3:]))"
+        "import pathlib, sys; sys.path.append(sys.argv[1]); import pinned; "
+        "pinned.cache_folder = lambda dataset: pathlib.Path(sys.argv[2]); "
+        "pinned.fetch('mnist', pinned.Pinned('file.gz', sys.argv[3]), tuple(sys.argv[4:]))"
     )
+    folder = os.path.dirname(pinned.__file__)
     return subprocess.Popen(
-        [sys.executable, "-c", script, str(cache), FILE.sha256, *mirrors],
+        [sys.executable, "-c", script, folder, str(cache), FILE.sha256, *mirrors],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
