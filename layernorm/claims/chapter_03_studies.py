@@ -24,23 +24,27 @@ def study(plan, arms):
     return records.load(plan.name, "book")
 
 
-def pair(frame, size: int, other: str, metric: str):
-    return final(frame, f"layer-{size}", metric), final(frame, f"{other}-{size}", metric)
+def paired(favored, other) -> tuple[list[float], list[float]]:
+    """Two arms' values, in the order of their common seeds."""
+    return favored.tolist(), other[favored.index].tolist()
 
 
 def compared(frame, metric: str) -> dict[str, Comparison]:
     """All comparisons of the study on one metric, a family: layer − other, by batch size."""
+
+    def value(arm, size):
+        return final(frame, f"{arm}-{size}", metric)
+
     pairs = {
-        f"layer - {other}, {size}": pair(frame, size, other, metric)
+        f"layer - {other}, {size}": paired(value("layer", size), value(other, size))
         for size in ((128, 4, 1) if metric == SPEED else (128, 4))
         for other in ("rescaled", "none", "batch")
         if f"{other}-{size}" in batch_size.PLAN.arms
     }
     if metric == SPEED:
         return compare(pairs, batch_size.PLAN.margin, batch_size.CONFIDENCE)
-    small, large = (final(frame, f"layer-{n}", metric) for n in (4, 128))
-    batch_small, batch_large = (final(frame, f"batch-{n}", metric) for n in (4, 128))
-    pairs["cost of batch 4, layer - batch"] = small - large, batch_small - batch_large
+    layer, batch = (value(arm, 4) - value(arm, 128) for arm in ("layer", "batch"))
+    pairs["cost of batch 4, layer - batch"] = paired(layer, batch)
     return compare(pairs, batch_size.ERROR_MARGIN, batch_size.CONFIDENCE)
 
 
@@ -150,7 +154,7 @@ def learns_online() -> Finding:
     error = final(records.load(batch_size.PLAN.name, "book"), "layer-1", ERROR)
     evidence = (
         f"After {batch_size.EPOCHS} epochs of single cases the test error is "
-        f"{interval(error):.1f}% [95% interval], at worst {error.max():.1f}%."
+        f"{interval(error.tolist()):.1f}% [95% interval], at worst {error.max():.1f}%."
     )
     if error.max() < 10:
         return Finding("supported here", evidence)
@@ -162,9 +166,9 @@ def learns_online() -> Finding:
 def shifts(frame) -> dict[str, Comparison]:
     """The family of data_shift: what a preparation costs a method against plain data."""
     pairs = {
-        f"{method}, {kind} - plain": [
-            final(frame, f"{method}-{k}", data_shift.PLAN.primary) for k in (kind, "plain")
-        ]
+        f"{method}, {kind} - plain": paired(
+            *(final(frame, f"{method}-{k}", data_shift.PLAN.primary) for k in (kind, "plain"))
+        )
         for method, kind in (("layer", "centered"), ("layer", "shifted"), ("batch", "shifted"))
     }
     return compare(pairs, data_shift.PLAN.margin)
