@@ -8,7 +8,7 @@ comparisons, their p-values are corrected by Holm's step-down rule before a verd
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,7 +111,7 @@ def holm(p_values: Iterable[float]) -> list[float]:
 
 
 def compare(
-    pairs: Mapping[str, tuple[Iterable[float], Iterable[float]]],
+    pairs: Mapping[str, Sequence[Iterable[float]]],
     margin: float,
     confidence: float = 0.95,
 ) -> dict[str, Comparison]:
@@ -137,6 +137,7 @@ def compare(
         raise ValueError(
             f"margin must be positive, got {margin}; it is the difference too small to matter"
         )
+    pairs = {name: (list(a), list(b)) for name, (a, b) in pairs.items()}
     intervals = {name: paired_interval(a, b, confidence) for name, (a, b) in pairs.items()}
     raw = []
     for name, (a, b) in pairs.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from layernorm import records, statistics
@@ -42,7 +42,7 @@ def not_fitting(study: str, arms: Sequence[str]) -> str | None:
 
 
 def one_verdict(
-    pairs: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    pairs: Mapping[str, Sequence[Iterable[float]]],
     margin: float,
     unit: str,
     confidence: float = 0.95,
