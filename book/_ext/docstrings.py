@@ -44,6 +44,9 @@ def marked_up(lines: list[str]) -> list[str]:
             continue
         starts = indent(paragraph[0])
         if starts >= before + 4:  # an example or equation; what follows it is measured as it was
+            if "".join(result).endswith("::"):  # marked up already
+                result += paragraph
+                continue
             code = paragraph[0].lstrip().startswith(("from ", "import ", "@", "def "))
             result += [" " * before + f".. code-block:: {'python' if code else 'text'}", ""]
             result += [line.replace("\\*", "*") for line in paragraph]

@@ -53,25 +53,27 @@ window.inspection = (() => {
     return problems;
   }
 
-  // Wider than the window, or cut off at its edge without a way to scroll there.
+  // Wider than the window, or cut off without a way to scroll there.
   function width() {
     const problems = [];
     const room = document.documentElement.clientWidth;
     const page = Math.max(document.documentElement.scrollWidth, document.body.scrollWidth);
     if (page > room) problems.push(`the page is ${page} px wide in a window of ${room} px`);
-    const scrolls = (element) => {
-      for (let e = element; e && e !== document.body; e = e.parentElement) {
-        if (["auto", "scroll"].includes(getComputedStyle(e).overflowX) && e.getBoundingClientRect().right <= room + 1) return true;
+    const cut = (element) => {
+      const { left, right } = element.getBoundingClientRect();
+      for (let box = element.parentElement; box !== document.body; box = box.parentElement) {
+        const overflow = getComputedStyle(box).overflowX;
+        if (overflow === "visible") continue;
+        const edges = box.getBoundingClientRect();
+        if (["auto", "scroll"].includes(overflow)) return left + box.scrollLeft < edges.left - 1;
+        if (left < edges.left - 1 || right > edges.right + 1) return true;
       }
-      return false;
+      return left < -1 || right > room + 1;
     };
     for (const element of article().querySelectorAll("*")) {
-      if (element.closest("mjx-assistive-mml") || !visible(element)) continue;
-      const { right } = element.getBoundingClientRect();
-      if (right > room + 1 && !scrolls(element)) {
-        problems.push(`reaches to ${Math.round(right)} px in a window of ${room} px: ${name(element)}`);
-        if (problems.length > 3) break;
-      }
+      if (element.closest("mjx-assistive-mml, mjx-math *") || !visible(element) || !cut(element)) continue;
+      problems.push(`cut off in a window of ${room} px: ${name(element)}`);
+      if (problems.length > 3) break;
     }
     return problems;
   }

@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 SCRIPT = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+PATIENCE = 120_000  # ms; a busy machine is no problem of the page
 WIDE, PHONE = {"width": 1400, "height": 900}, {"width": 360, "height": 740}
 
 
@@ -74,6 +75,7 @@ def problems(browser: Browser, base: str, path: str) -> list[str]:
     """
     context = browser.new_context(viewport=WIDE, color_scheme="light", reduced_motion="reduce")
     page = context.new_page()
+    page.set_default_timeout(PATIENCE)
     found = listen(page, base)
     page.goto(base + quote(path), wait_until="load")
     page.evaluate(SCRIPT)
@@ -90,7 +92,7 @@ def problems(browser: Browser, base: str, path: str) -> list[str]:
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)
         try:
-            page.wait_for_function(f"inspection.theme() === '{theme}'", timeout=2000)
+            page.wait_for_function(f"inspection.theme() === '{theme}'", timeout=30_000)
         except PlaywrightTimeout:
             found.append(f"the reader's {theme} theme is not followed")
         found += [f"{theme} theme: {problem}" for problem in ask("contrast")]

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-from browser.inspection import PHONE, listen, pages
+from browser.inspection import PATIENCE, PHONE, listen, pages
 
 from layernorm import interactive
 from layernorm.interactive import NAMES, SCALES, SHIFTS, Sliders
@@ -42,6 +42,7 @@ def address(book):
 @pytest.fixture(scope="module")
 def opened(browser, address):
     page = browser.new_page(reduced_motion="no-preference")
+    page.set_default_timeout(PATIENCE)
     complaints = listen(page, "file:")
     page.goto(address)
     yield page

@@ -73,11 +73,15 @@ BREAKS = {
     "a raw role": ("<p>see {ref}`layer`</p>", "raw markup"),
     "a wide table": (
         "<table><tr>" + "<td>a_long_word_that_cannot_break</td>" * 12 + "</tr></table>",
-        "px in a window of 360 px",
+        "px wide in a window of 360 px",
     ),
     "something cut off": (
         '<div style="overflow:hidden"><p style="width:2000px">cut</p></div>',
-        "reaches to",
+        "cut off in a window",
+    ),
+    "cut off to the left": (
+        '<div style="overflow:auto"><p style="margin-left:-60px">cut</p></div>',
+        "cut off in a window",
     ),
     "pale text": ('<p style="color:#bbb;background:#fff">pale</p>', "light theme: contrast"),
     "text only for the light": ('<p style="color:#333">dark on dark</p>', "dark theme: contrast"),

@@ -1,7 +1,7 @@
 """Every page of the built book, from a file and from a server, in a real browser."""
 
 import pytest
-from browser.inspection import pages, problems, served
+from browser.inspection import PATIENCE, pages, problems, served
 
 pytestmark = pytest.mark.browser
 
@@ -25,6 +25,7 @@ def test_every_page_from_a_server(browser, book):
 def test_the_address_alone_leads_to_the_first_page(browser, book):
     with served(book) as base:
         page = browser.new_page()
+        page.set_default_timeout(PATIENCE)
         page.goto(base)
         page.wait_for_url(f"{base}book/index.html")
         page.close()

@@ -1,0 +1,96 @@
+"""What the book's own Sphinx extensions make of a docstring and of a chapter's stale records."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from layernorm import records
+
+FOLDER = Path(__file__).parents[1] / "book" / "_ext"
+
+
+def extension(name):
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("a `gain` and ``bias``", "a ``gain`` and ``bias``"),
+        (r"the mean $\mu_i$ of unit $i$", r"the mean :math:`\mu_i` of unit :math:`i`"),
+        ("|v| is one norm", r"\|v\| is one norm"),
+        (r"(\*batch, H) and (*batch, *normalized)", r"(\*batch, H) and (\*batch, \*normalized)"),
+        ("*every* case, **once**", "*every* case, **once**"),
+        ("redraw_ and num_groups", r"redraw\_ and num_groups"),
+        (":class:`Claim`, `a` * 2", r":class:`Claim`, ``a`` \* 2"),
+        ("$$ a^2\n   + b $$", ".. math::\n\n   a^2\n      + b"),
+        ("Equation.\n\n    y = (*x)|_", "Equation.\n\n.. code-block:: text\n\n    y = (*x)|_"),
+        ("Use:\n\n    from a import b", "Use:\n\n.. code-block:: python\n\n    from a import b"),
+        ("Use::\n\n    from a import b", "Use::\n\n    from a import b"),
+        (">>> f(`x`)\n|v|", ">>> f(`x`)\n|v|"),
+        ("Args:\n    x: (*batch)\n    w: `v`", "Args:\n    x: (\\*batch)\n    w: ``v``"),
+    ],
+)
+def test_a_docstring_is_marked_up(written, expected):
+    assert "\n".join(extension("docstrings").marked_up(written.split("\n"))) == expected
+
+
+@pytest.fixture
+def staleness(monkeypatch):
+    """The extension, with runs of "drift" that are stale and runs of "batch_size" that are not."""
+    module = extension("staleness")
+    told = {"drift": "2 of 5 runs are old.", "batch_size": ""}
+    monkeypatch.setattr(module, "experiments", lambda: set(told))
+    monkeypatch.setattr(records, "staleness_banner", told.get)
+    return module
+
+
+@pytest.fixture
+def build(tmp_path):
+    """A book of one chapter, and a function that writes the chapter's code."""
+    env = SimpleNamespace(staleness={}, doc2path=lambda name: str(tmp_path / f"{name}.ipynb"))
+
+    def write(code):
+        cells = [
+            {"cell_type": "markdown", "source": ["# Title"]},
+            {"cell_type": "code", "source": [code]},
+        ]
+        text = json.dumps({"cells": cells, "metadata": {}})
+        (tmp_path / "chapter.ipynb").write_text(text, encoding="utf-8")
+        return [text]
+
+    return SimpleNamespace(env=env), write
+
+
+def test_a_chapter_with_stale_records_says_so_below_its_title(staleness, build):
+    app, write = build
+    source = write('records.load("drift", "book")')
+    staleness.read(app, "chapter", source)
+    title, banner, code = json.loads(source[0])["cells"]
+    assert title["source"] == ["# Title"]
+    assert "drift: 2 of 5 runs are old." in banner["source"]
+    assert code["cell_type"] == "code"
+
+
+@pytest.mark.parametrize("code", ['records.load("batch_size", "book")', "drift = 1"])
+def test_a_chapter_without_stale_records_stays_as_it_is(code, staleness, build):
+    app, write = build
+    source = write(code)
+    before = source[0]
+    staleness.read(app, "chapter", source)
+    assert source[0] == before
+
+
+def test_a_chapter_is_read_again_when_its_records_become_stale(staleness, build, monkeypatch):
+    app, write = build
+    staleness.read(app, "chapter", write('records.load("drift", "book")'))
+    assert staleness.outdated(app, app.env, set(), set(), set()) == []
+    monkeypatch.setattr(records, "staleness_banner", lambda name: "")
+    assert staleness.outdated(app, app.env, set(), set(), set()) == ["chapter"]
+    assert staleness.outdated(app, app.env, set(), set(), {"chapter"}) == []
