@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -157,7 +158,8 @@ def _refuse_size(size: int, head: Mapping[str, str], runs: list[dict[str, Any]])
     )
 
 
-def _unpack(content: bytes, name: str) -> list[Record]:
+@lru_cache(maxsize=64)  # the claims of a chapter read the same few sweeps again and again
+def _unpack(content: bytes, name: str) -> tuple[Record, ...]:
     document = parse(content, f"published record {name}", "publish the sweep again")
     try:
         shared = document["shared"]
@@ -179,4 +181,4 @@ def _unpack(content: bytes, name: str) -> list[Record]:
         raise RecordError(
             f"published record {name} is not a sweep ({error!r}): publish the sweep again"
         ) from error
-    return records
+    return tuple(records)

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from reprlib import repr as brief
 from typing import Any
@@ -65,10 +66,10 @@ class Record:
         for name, value in parts.items():
             object.__setattr__(self, name, value)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Hash of the configuration; a run's file is called after it."""
-        return key(self.config)
+        return _key(self.config)
 
 
 def key(config: Mapping[str, Any]) -> str:
@@ -79,7 +80,11 @@ def key(config: Mapping[str, Any]) -> str:
     Raises:
         RecordError: as `Record` does for its `config`.
     """
-    return digest(_whole(check_config(config)))[:16]
+    return _key(check_config(config))
+
+
+def _key(checked: Mapping[str, Any]) -> str:
+    return digest(_whole(checked))[:16]
 
 
 def digest(value: Any) -> str:
