@@ -79,9 +79,13 @@ window.inspection = (() => {
   }
 
   const context = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  const paint = (...colors) => { // one over the other, whatever CSS calls them
+  const paint = (grounds, color = "transparent", opacity = 1) => { // one over the other, whatever CSS calls them
     context.clearRect(0, 0, 1, 1);
-    for (const color of colors) { context.fillStyle = color; context.fillRect(0, 0, 1, 1); }
+    context.globalAlpha = 1;
+    for (const ground of grounds) { context.fillStyle = ground; context.fillRect(0, 0, 1, 1); }
+    context.globalAlpha = opacity;
+    context.fillStyle = color;
+    context.fillRect(0, 0, 1, 1);
     return [...context.getImageData(0, 0, 1, 1).data];
   };
   const luminance = (rgb) => {
@@ -103,7 +107,9 @@ window.inspection = (() => {
       if (!node.data.trim() || !visible(element) || element.closest("svg, mjx-assistive-mml, script, style, noscript")) continue;
       const style = getComputedStyle(element);
       const under = backgrounds(element);
-      const text = luminance(paint(...under, style.color)), ground = luminance(paint(...under));
+      let opacity = 1;
+      for (let e = element; e; e = e.parentElement) opacity *= getComputedStyle(e).opacity;
+      const text = luminance(paint(under, style.color, opacity)), ground = luminance(paint(under));
       const ratio = (Math.max(text, ground) + 0.05) / (Math.min(text, ground) + 0.05);
       const size = parseFloat(style.fontSize);
       const large = size >= 24 || (size >= 18.66 && parseInt(style.fontWeight) >= 700);

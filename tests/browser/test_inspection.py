@@ -84,6 +84,7 @@ BREAKS = {
         "cut off in a window",
     ),
     "pale text": ('<p style="color:#bbb;background:#fff">pale</p>', "light theme: contrast"),
+    "faded text": ('<p style="opacity:0.4">faded</p>', "light theme: contrast"),
     "text only for the light": ('<p style="color:#333">dark on dark</p>', "dark theme: contrast"),
     "a button to another repository": (
         f"<a href=https://colab.research.google.com/github/{'other/book'}/blob/main/a.ipynb>C</a>",
