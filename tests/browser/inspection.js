@@ -10,8 +10,11 @@ window.inspection = (() => {
     && element.getBoundingClientRect().width > 1;
 
   // The words of a picture, and where it stands: pictures of the text need more of them.
-  function pictures() {
+  async function pictures() {
     const problems = [];
+    const images = [...document.images];
+    for (const image of images) image.loading = "eager";
+    await Promise.all(images.map((i) => i.complete || new Promise((done) => { i.onload = i.onerror = done; })));
     for (const image of document.querySelectorAll("img, [role=img], object, canvas")) {
       const icon = image.closest("svg") && image.closest("button, a, label");
       if (image.closest("[aria-hidden=true]") && !article().contains(image)) continue; // the theme's decoration

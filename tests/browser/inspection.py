@@ -85,8 +85,6 @@ def problems(browser: Browser, base: str, path: str) -> list[str]:
         return page.evaluate(f"inspection.{what}()")
 
     found += ask("math")
-    page.evaluate("document.querySelectorAll('img').forEach((i) => { i.loading = 'eager'; })")
-    page.wait_for_load_state("networkidle")
     found += [f"prepares to ask {url}" for url in ask("asks") if not url.startswith(base)]
     found += ask("pictures") + ask("width") + buttons(path, ask("links"))
     for theme in ("light", "dark"):
