@@ -167,6 +167,8 @@ def test_without_pooch_it_says_what_to_install(cache, monkeypatch):
 def start(cache, *mirrors):
     """Another Python process that fetches FILE into the cache, without waiting for torch."""
     script = (
+        # A shell that runs the tests in the background passes on that it ignores Ctrl-C.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "import pathlib, sys; sys.path.append(sys.argv[1]); import pinned; "
         "pinned.cache_folder = lambda dataset: pathlib.Path(sys.argv[2]); "
         "pinned.fetch('mnist', pinned.Pinned('file.gz', sys.argv[3]), tuple(sys.argv[4:]))"
