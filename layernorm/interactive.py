@@ -19,6 +19,7 @@ import functools
 import html
 import io
 import json
+import math
 from base64 import b64encode
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -49,16 +50,17 @@ W = [
     [0.7, -0.5, -0.3, -0.1],
     [-1.1, 0.3, 0.6, -0.6],
 ]
-
-
-# No scale of 0: with ε = 0 it would mean 0/0.
 SCALES = [step / 4 for step in range(-8, 17) if step != 0]
 SHIFTS = [step / 4 for step in range(-12, 13)]
 
 
 @dataclass(frozen=True)
 class Sliders:
-    """Where the six sliders stand: one of `SCALES` or `SHIFTS`; at rest 1 and 0."""
+    """Where the six sliders stand: in the figure at one of `SCALES` or `SHIFTS`, at rest 1 and 0.
+
+    Raises ValueError for a scale of 0, which would leave nothing but 0/0, and for values that are
+    not finite.
+    """
 
     case_scale: float = 1.0
     case_shift: float = 0.0
@@ -67,13 +69,19 @@ class Sliders:
     data_scale: float = 1.0
     data_shift: float = 0.0
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not math.isfinite(value) or (name.endswith("scale") and value == 0):
+                allowed = "finite and not 0" if name.endswith("scale") else "finite"
+                raise ValueError(f"{name} must be {allowed}, got {value!r}")
+
 
 # What each slider moves, and what it does in symbols; the figure shows both.
 MEANING = {
-    "case_scale": ("one case", "x′ = s·x for case 2"),
-    "case_shift": ("one case", "a′ = a + c for all units of case 2"),
-    "unit_scale": ("one unit", "w′ = s·w for unit 3"),
-    "unit_shift": ("one unit", "a′ = a + c for all cases of unit 3"),
+    "case_scale": ("one case", f"x′ = s·x for case {CASE + 1}"),
+    "case_shift": ("one case", f"a′ = a + c for all units of case {CASE + 1}"),
+    "unit_scale": ("one unit", f"w′ = s·w for unit {UNIT + 1}"),
+    "unit_shift": ("one unit", f"a′ = a + c for all cases of unit {UNIT + 1}"),
     "data_scale": ("the data", "x′ = s·x for all cases"),
     "data_shift": ("the data", "x′ = x + c in all features"),
 }

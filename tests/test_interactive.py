@@ -35,6 +35,15 @@ def test_exactly_the_right_methods_do_not_care(slider):
             assert same == INVARIANT[slider], value
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("case_scale", 0.0), ("unit_shift", float("nan")), ("data_scale", float("inf"))],
+)
+def test_a_slider_where_nothing_is_defined_is_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be finite.*, got {value!r}"):
+        Sliders(**{name: value})
+
+
 def test_at_rest_all_are_unchanged():
     assert set(interactive.verdicts(Sliders()).values()) == {"unchanged"}
 
