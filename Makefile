@@ -16,7 +16,7 @@ ALONE = $(patsubst %.md,%.ipynb,$(shell grep -l '^run_alone: true' notebooks/*.m
 # Executes what is not current (all with FORCE=1) and builds the pages.
 book: $(INSTALLED)
 	$(BIN)/python tools/execute.py $(if $(FORCE),--force)
-	$(call html)
+	$(html)
 	@echo "The book: $(CURDIR)/$(PAGE)"
 	@if [ -t 1 ] && [ -z "$$CI" ] && [ -n "$$DISPLAY$$WAYLAND_DISPLAY" -o "$$(uname)" = Darwin ]; \
 	then $(BIN)/python -m webbrowser "file://$(CURDIR)/$(PAGE)" > /dev/null; fi
@@ -29,7 +29,8 @@ test: $(INSTALLED)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m pytest -q -rs -m "not browser"
-	$(call html,--all)
+	rm -rf _build/html _build/.doctrees
+	$(html)
 	$(BIN)/python tools/links.py _build/html
 	$(BIN)/python -m pytest -q -rs -m browser tests/browser
 	$(NBVAL) -n 2 --dist loadscope notebooks $(ALONE:%=--ignore=%)
@@ -48,7 +49,7 @@ clean:
 	find layernorm tests tools -name __pycache__ -prune -exec rm -rf {} +
 
 # What gave a warning once must give it again: a failed build leaves nothing to be reused.
-html = $(HTML) $(1) || { rm -rf _build/.doctrees; exit 1; }
+html = $(HTML) || { rm -rf _build/.doctrees; exit 1; }
 
 # The stamp holds what is installed and is written last: without it, what an interrupted set-up
 # left behind is thrown away; with it, a file that merely looks newer installs nothing.
