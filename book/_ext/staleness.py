@@ -4,6 +4,7 @@ The notebook itself stays as it was executed: staleness is a banner, never a cel
 """
 
 import json
+import warnings
 
 from layernorm import records
 from layernorm.records.published import published_folder
@@ -57,6 +58,8 @@ def outdated(app, env, added, changed, removed):
 
 
 def setup(app):
+    # sphinx_external_toc looks at every object in memory, torch's deprecated ones included.
+    warnings.filterwarnings("ignore", ".*torch.distributed.reduce_op", FutureWarning)
     app.connect("source-read", read)
     app.connect("env-get-outdated", outdated)
     return {"version": "1", "parallel_read_safe": False}
