@@ -115,16 +115,22 @@ def weight_norm(v, g, dim):
     _parameter("g", g, v, expected, meaning)
 
 
-def ln_rnn_step(x, h, w_ih, w_hh, ln, eps):
+def ln_rnn_step(x, h, w_ih, w_hh, ln, eps, nonlinearity):
     _step(x, h, w_ih, w_hh, gates=1)
     _pair("ln", ln, x, (h.shape[-1],))
     _eps(eps)
+    if nonlinearity not in ("tanh", "relu"):
+        raise ValueError(f'nonlinearity must be "tanh" or "relu", got {nonlinearity!r}')
 
 
-def ln_lstm_step(x, h, c, w_ih, w_hh, b, ln_ih, ln_hh, ln_c, eps):
-    _step(x, h, w_ih, w_hh, gates=4)
-    hidden = h.shape[-1]
-    _parameter("c", c, x, _shape(h), "the shape of h", mixed=False)
+def ln_lstm_step(x, h, c, w_ih, w_hh, b, ln_ih, ln_hh, ln_c, eps, w_hr=None):
+    hidden = _projected(c, w_hr)
+    _step(x, h, w_ih, w_hh, gates=4, hidden=hidden)
+    hidden = hidden or h.shape[-1]
+    same = "the shape of h" if w_hr is None else "the batch of h, hidden size"
+    _parameter("c", c, x, (*h.shape[:-1], hidden), same, mixed=False)
+    if w_hr is not None:
+        _parameter("w_hr", w_hr, x, (h.shape[-1], hidden), "(projected, hidden)", mixed=False)
     _parameter("b", b, x, (4 * hidden,), "4 * hidden size", mixed=False)
     _pair("ln_ih", ln_ih, x, (4 * hidden,))
     _pair("ln_hh", ln_hh, x, (4 * hidden,))
@@ -296,7 +302,17 @@ def _eps(eps) -> None:
         raise ValueError(f"eps must be non-negative, for instance 1e-5, got {eps}")
 
 
-def _step(x, h, w_ih, w_hh, gates: int) -> None:
+def _projected(c, w_hr) -> int | None:
+    """The hidden size where a projection makes it another than that of h."""
+    if w_hr is None:
+        return None
+    _floating("c", c)
+    if c.dim() < 1:
+        raise ValueError(f"c must have shape (*batch, hidden), got {_shape(c)}")
+    return c.shape[-1]
+
+
+def _step(x, h, w_ih, w_hh, gates: int, hidden: int | None = None) -> None:
     for name, t in (("x", x), ("h", h), ("w_ih", w_ih), ("w_hh", w_hh)):
         _floating(name, t)
     if x.dim() < 1 or h.dim() < 1 or x.shape[:-1] != h.shape[:-1]:
@@ -305,11 +321,12 @@ def _step(x, h, w_ih, w_hh, gates: int) -> None:
             f"{_shape(x)} and {_shape(h)}"
         )
     _matching("h", h, x, mixed=False)
-    rows = gates * h.shape[-1]
+    rows = gates * (hidden or h.shape[-1])
     stacked = "hidden" if gates == 1 else f"{gates} * hidden"
     for name, w, source in (("w_ih", w_ih, x), ("w_hh", w_hh, h)):
         expected = (rows, source.shape[-1])
-        meaning = f"({stacked}, {'inputs' if source is x else 'hidden'})"
+        recurrent = "hidden" if hidden is None else "projected"
+        meaning = f"({stacked}, {'inputs' if source is x else recurrent})"
         _parameter(name, w, x, expected, meaning, mixed=False)
 
 

@@ -271,57 +271,62 @@ def ln_rnn_step(
     w_hh: Float[Tensor, "h h"],
     ln: tuple[Float[Tensor, " h"], Float[Tensor, " h"]],
     eps: float = 1e-5,
+    nonlinearity: str = "tanh",
 ) -> Float[Tensor, "*batch h"]:
     r"""One step of the layer-normalized RNN: the sum of both terms is normalized once.
 
-        a = W_hh h + W_xh x,   h' = tanh(LN(a; g, b))
+        a = W_hh h + W_xh x,   h' = f(LN(a; g, b))
 
     Args:
         x: input, (\*batch, I).  h: state, (\*batch, H).
         w_ih: (H, I).  w_hh: (H, H).
         ln: gain g and bias b, (H,) each; the same at every time step.
         eps: added to the variance, >= 0.
+        nonlinearity: f, "tanh" or "relu".
 
     Raises: ValueError where shapes do not fit together; TypeError where number types differ.
 
-    Source: eq. (4) of the paper, with f = tanh.
+    Source: eq. (4) of the paper.
 
     >>> x, h = torch.tensor([3.0]), torch.zeros(2)
     >>> w_ih, gain_bias = torch.tensor([[1.0], [2.0]]), (torch.ones(2), torch.tensor([1.0, -1.0]))
     >>> ln_rnn_step(x, h, w_ih, torch.eye(2), gain_bias, eps=0.0)
     tensor([0., 0.])
     """
+    f = torch.tanh if nonlinearity == "tanh" else torch.relu
     a = h @ w_hh.T + x @ w_ih.T
-    return torch.tanh(layer_norm(a, h.shape[-1:], *ln, eps))
+    return f(layer_norm(a, h.shape[-1:], *ln, eps))
 
 
 @checked(_validation.ln_lstm_step)
 def ln_lstm_step(
     x: Float[Tensor, "*batch i"],
-    h: Float[Tensor, "*batch h"],
+    h: Float[Tensor, "*batch p"],
     c: Float[Tensor, "*batch h"],
     w_ih: Float[Tensor, "4*h i"],
-    w_hh: Float[Tensor, "4*h h"],
+    w_hh: Float[Tensor, "4*h p"],
     b: Float[Tensor, " 4*h"],
     ln_ih: tuple[Float[Tensor, " 4*h"], Float[Tensor, " 4*h"]],
     ln_hh: tuple[Float[Tensor, " 4*h"], Float[Tensor, " 4*h"]],
     ln_c: tuple[Float[Tensor, " h"], Float[Tensor, " h"]],
     eps: float = 1e-5,
-) -> tuple[Float[Tensor, "*batch h"], Float[Tensor, "*batch h"]]:
+    w_hr: Float[Tensor, "p h"] | None = None,
+) -> tuple[Float[Tensor, "*batch p"], Float[Tensor, "*batch h"]]:
     r"""One step of the layer-normalized LSTM.
 
         (i, f, g, o) = LN(W_h h) + LN(W_x x) + b        each LN over the stacked 4H summed inputs
         c' = sigmoid(f) c + sigmoid(i) tanh(g)          the cell is carried un-normalized
-        h' = sigmoid(o) tanh(LN(c'))
+        h' = sigmoid(o) tanh(LN(c'))                    times W_hr, if it is given
 
     The gates stand in torch's order (the paper stacks f, i, o, g). b stands outside the norms, as
     in eq. (20); the authors' code also adds one inside, before LN of the input term.
 
     Args:
-        x: input, (\*batch, I).  h, c: state and cell, (\*batch, H).
-        w_ih: (4H, I).  w_hh: (4H, H).  b: (4H,).
+        x: input, (\*batch, I).  h: state, (\*batch, P).  c: cell, (\*batch, H).
+        w_ih: (4H, I).  w_hh: (4H, P).  b: (4H,).
         ln_ih, ln_hh, ln_c: gain and bias of LN(W_x x), LN(W_h h), (4H,) each, and LN(c'), (H,).
         eps: added to the variances, >= 0.
+        w_hr: (P, H), the projection of `torch.nn.LSTM`'s proj_size; None: P = H.
 
     Returns: (h', c').
 
@@ -341,10 +346,7 @@ def ln_lstm_step(
         + layer_norm(x @ w_ih.T, stacked, *ln_ih, eps)
         + b
     )
-    i, f, g, o = gates.chunk(4, dim=-1)
-    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-    h = torch.sigmoid(o) * torch.tanh(layer_norm(c, c.shape[-1:], *ln_c, eps))
-    return h, c
+    return _lstm_update(gates, c, ln_c, eps, w_hr)
 
 
 @checked(_validation.ln_gru_step)
@@ -396,6 +398,16 @@ def ln_gru_step(
     r, z = (gates_h + gates_x + b[:both]).chunk(2, dim=-1)
     n = torch.tanh(n_x + b[both:] + torch.sigmoid(r) * n_h)
     return (1 - torch.sigmoid(z)) * n + torch.sigmoid(z) * h
+
+
+def _lstm_update(
+    gates: Tensor, c: Tensor, ln_c: tuple[Tensor, Tensor], eps: float, w_hr: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """(h', c') from the gates' summed inputs and c: eqs. (21) and (22), then the projection."""
+    i, f, g, o = gates.chunk(4, dim=-1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    h = torch.sigmoid(o) * torch.tanh(layer_norm(c, c.shape[-1:], *ln_c, eps))
+    return h if w_hr is None else h @ w_hr.T, c
 
 
 def _statistics_type(x: Tensor) -> Tensor:

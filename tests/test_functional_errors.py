@@ -109,6 +109,10 @@ WRONG = [
     (fn.ln_gru_step, {"ln_hh": (zeros(10), zeros(15))}, ValueError, r"ln_hh's gain must have shape \(15,\)"),
     (fn.ln_rnn_step, {"ln": zeros(5)}, TypeError, r"ln must be a pair \(gain, bias\) of tensors, got Tensor"),
     (fn.ln_rnn_step, {"ln": (zeros(5),)}, TypeError, "ln must be a pair"),
+    (fn.ln_rnn_step, {"nonlinearity": "elu"}, ValueError, 'nonlinearity must be "tanh" or "relu", got \'elu\''),
+    (fn.ln_lstm_step, {"w_hr": zeros(4, 5)}, ValueError, r"w_hr must have shape \(5, 5\) \(projected, hidden\), got \(4, 5\)"),
+    (fn.ln_lstm_step, {"w_hr": zeros(5, 6), "c": zeros(2, 6)}, ValueError, r"w_ih must have shape \(24, 3\)"),
+    (fn.ln_lstm_step, {"w_hr": zeros(5, 5), "c": zeros(())}, ValueError, r"c must have shape \(\*batch, hidden\), got \(\)"),
 ]  # fmt: skip
 
 

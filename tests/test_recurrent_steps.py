@@ -84,3 +84,26 @@ def test_the_lstm_step_ignores_the_scale_of_its_weights_and_inputs():
         assert_close(got, expected, 1e-12)
     cell = nn.LSTMCell(3, 5, dtype=torch.float64)
     assert not torch.allclose(cell(7 * x, (h, c))[0], cell(x, (h, c))[0])
+
+
+def test_the_projection_is_applied_to_the_state_alone():
+    """With W_hr the state is W_hr times what it is without; the cell is the same."""
+    x, h, c = draw(2, 3, seed=1), draw(2, 4, seed=2), draw(2, 5, seed=3)
+    w_hr = draw(4, 5, seed=4)
+    w_ih, w_hh, b = draw(20, 3, seed=5), draw(20, 4, seed=6), draw(20, seed=7)
+    norms = _pair(20, 8), _pair(20, 10), _pair(5, 12)
+    got_h, got_c = functional.ln_lstm_step(x, h, c, w_ih, w_hh, b, *norms, w_hr=w_hr)
+    wide, same = torch.cat([h, torch.zeros(2, 1)], dim=1), torch.cat([w_hh, draw(20, 1)], dim=1)
+    plain_h, plain_c = functional.ln_lstm_step(x, wide, c, w_ih, same, b, *norms)
+    assert_close(got_h, plain_h @ w_hr.T, 1e-12)
+    assert torch.allclose(got_c, plain_c, rtol=1e-12)
+
+
+def test_the_rnn_step_takes_relu():
+    """f = relu: the step's tanh undone, its negative part cut off."""
+    arguments = draw(2, 3, seed=1), draw(2, 5, seed=2), draw(5, 3, seed=3), draw(5, 5, seed=4)
+    ln = _pair(5, 5)
+    with_tanh = functional.ln_rnn_step(*arguments, ln)
+    assert (with_tanh < 0).any()
+    got = functional.ln_rnn_step(*arguments, ln, nonlinearity="relu")
+    assert_close(got, with_tanh.atanh().clamp(min=0), 1e-10)
