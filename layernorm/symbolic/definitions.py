@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
@@ -25,7 +25,7 @@ from layernorm.symbolic.sums import index, mean, total
 METHODS = ("batch", "weight", "layer", "rms", "group")
 
 # How the indices of sums are called: over cases, units, features.
-M, J, D_ = index("m"), index("j"), index("d")
+M, J, D = index("m"), index("j"), index("d")
 
 Entry = Callable[[Any, Any], Any]
 
@@ -34,8 +34,8 @@ Entry = Callable[[Any, Any], Any]
 class Sizes:
     """How many cases N, features D, units H, and units per group M: ints >= 1, or symbols.
 
-    Raises ValueError for a size below 1 or, where all are ints, groups that do not divide the units;
-    TypeError for a size of any other type.
+    Raises ValueError for a size below 1 and for groups that do not divide the units; TypeError for
+    a size of any other type.
 
     >>> Sizes(units=0)
     Traceback (most recent call last):
@@ -43,10 +43,10 @@ class Sizes:
     ValueError: units must be an int >= 1 or a SymPy symbol for a positive integer, got 0
     """
 
-    cases: Any = index("N")
-    features: Any = index("D")
-    units: Any = index("H")
-    group: Any = index("M")
+    cases: Any = field(default_factory=lambda: index("N"))
+    features: Any = field(default_factory=lambda: index("D"))
+    units: Any = field(default_factory=lambda: index("H"))
+    group: Any = field(default_factory=lambda: index("M"))
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -88,7 +88,7 @@ def entries(name: str) -> Entry:
 
 def summed_inputs(X: Entry, W: Entry, sizes: Sizes) -> Entry:
     """a[n, i], the summed input of unit i in case n (paper eq. 1)."""
-    return lambda n, i: total(lambda d: W(i, d) * X(n, d), D_, sizes.features)
+    return lambda n, i: total(lambda d: W(i, d) * X(n, d), D, sizes.features)
 
 
 def statistics(method: str, a: Entry, W: Entry, n: Any, i: Any, sizes: Sizes) -> tuple[Any, Any]:
@@ -102,7 +102,7 @@ def statistics(method: str, a: Entry, W: Entry, n: Any, i: Any, sizes: Sizes) ->
     """
     check_name("method", method, METHODS)
     if method == "weight":
-        return 0, total(lambda d: W(i, d) ** 2, D_, sizes.features)
+        return 0, total(lambda d: W(i, d) ** 2, D, sizes.features)
     if method == "rms":
         return 0, mean(lambda j: a(n, j) ** 2, J, sizes.units)
     if method == "batch":
