@@ -9,9 +9,11 @@ from layernorm.modules import (
     RMSNorm,
     WeightNormLinear,
 )
+from layernorm.recurrent.batch_norm import BatchNormLSTM
 
 __all__ = [
     "BatchNorm",
+    "BatchNormLSTM",
     "GroupNorm",
     "InstanceNorm",
     "LayerNorm",

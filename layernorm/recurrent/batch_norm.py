@@ -1,0 +1,337 @@
+"""The batch-normalized LSTM of Cooijmans et al. (2017), with statistics for each time step."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from layernorm._validation import checked
+from layernorm.recurrent.step_norm import (
+    StepNorm,
+    check_call,
+    check_settings,
+    check_tensor,
+    checked_lengths,
+    reversal,
+)
+
+TERMS = ("ih", "hh", "c")  # what is normalized: input term, recurrent term, cell output
+
+
+class BatchNormLSTM(nn.Module):
+    r"""LSTM whose input term, recurrent term and cell output are batch-normalized at each step.
+
+        (i, f, g, o) = BN_t(W_h h; g_h) + BN_t(W_x x; g_x) + b     gates in torch's order
+        c' = sigmoid(f) c + sigmoid(i) tanh(g)                     the cell is carried un-normalized
+        h' = sigmoid(o) tanh(BN_t(c'; g_c, b_c))
+
+    BN_t takes mean and variance over the cases at step t, so each step has statistics of its own;
+    gains and biases are shared by all steps. The two terms of the gates have no bias of their own,
+    since b follows. Constructor and call are those of `torch.nn.LSTM` (without projections).
+
+    **Lengths.** Give sequences of different lengths as a `PackedSequence`, or padded with
+    `lengths`. Padding then enters no statistic, no output and no gradient; the padded outputs are
+    0. The reverse direction reads each sequence from its own end: step 0 is its last element.
+
+    **Training.** A step with fewer than `min_samples` cases (late steps, where only the longest
+    sequences go on) has no statistics of its own: it is normalized by those of the last step of
+    this batch that had enough, and gradients pass through them. Too few at the first step is an
+    error. A single case would have variance 0 and give the bias alone; two give gain times ±1.
+
+    **Evaluation** uses running statistics, one pair for each step of the longest training sequence.
+    They move by the larger of `momentum` and 1/k at the k-th batch that reaches a step, so that a
+    step seldom reached is not held back by the initial 0 and 1. `momentum=None` is the plain
+    average. Beyond the longest training sequence `beyond` decides: "last" uses the last step that
+    has statistics, "error" refuses.
+
+    Args:
+        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device,
+            dtype: as in `torch.nn.LSTM`; bias is b.
+        max_length: T_max, for how many steps statistics are kept; longer sequences are refused in
+            training.
+        gain: initial value of all gains; 0.1 as in the source.
+        eps: added to the variance, > 0, because the first recurrent term has none: W_h 0 = 0.
+        momentum: share of the new value in the running statistics, in (0, 1], or None.
+        statistics: "per_step", or "sequence": one mean and variance of the input term over all
+            valid steps and cases. The recurrent term and the cell keep statistics for each step:
+            what later steps hold is not known when a step is computed. In training "sequence" lets
+            an output depend on later inputs, through these statistics.
+        beyond: "last" or "error".
+        min_samples: at least 2.
+        forget_bias: initial value of b at the forget gate; the rest of b starts at 0.
+
+    State-dict keys, for layer k (with `_reverse` for the second direction): weight_ih_l{k},
+    weight_hh_l{k}, bias_ih_l{k} (b), bn_ih_weight_l{k}, bn_hh_weight_l{k}, bn_c_weight_l{k},
+    bn_c_bias_l{k}; running_mean_ih_l{k}, running_var_ih_l{k} and so on for hh and c, a row for each
+    step; num_batches_tracked and num_samples_tracked, (max_length,): how many batches reached a
+    step with enough cases, and with how many cases in all.
+
+    Raises: ValueError for settings out of range.
+
+    Source: Cooijmans, Ballas, Laurent, Gulcehre and Courville 2017, arXiv:1603.09025, section 3.
+    The initial state is zero unless given.
+
+    >>> layer = BatchNormLSTM(3, 4, max_length=10)
+    >>> y, (h, c) = layer(torch.randn(7, 5, 3))
+    >>> y.shape, h.shape
+    (torch.Size([7, 5, 4]), torch.Size([1, 5, 4]))
+    """
+
+    @checked(check_settings)
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device=None,
+        dtype=None,
+        *,
+        max_length: int = 100,
+        gain: float = 0.1,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        statistics: str = "per_step",
+        beyond: str = "last",
+        min_samples: int = 2,
+        forget_bias: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
+        self.bidirectional, self.max_length, self.gain = bidirectional, max_length, gain
+        self.eps, self.momentum, self.statistics = eps, momentum, statistics
+        self.beyond, self.min_samples, self.forget_bias = beyond, min_samples, forget_bias
+        options = {"device": device, "dtype": dtype}
+        gates = 4 * hidden_size
+        directions = 2 if bidirectional else 1
+        for suffix in self._suffixes():
+            inputs = input_size if suffix.startswith("_l0") else directions * hidden_size
+            shapes = {"weight_ih": (gates, inputs), "weight_hh": (gates, hidden_size)}
+            shapes |= {"bias_ih": (gates,)} if bias else {}
+            shapes |= {f"bn_{term}_weight": (self._size(term),) for term in TERMS}
+            shapes["bn_c_bias"] = (hidden_size,)
+            for name, shape in shapes.items():
+                setattr(self, name + suffix, nn.Parameter(torch.empty(shape, **options)))
+            for term in TERMS:
+                rows = 1 if statistics == "sequence" and term == "ih" else max_length
+                for moment in ("mean", "var"):
+                    buffer = torch.empty(rows, self._size(term), **options)
+                    self.register_buffer(f"running_{moment}_{term}{suffix}", buffer)
+        for name in ("num_batches_tracked", "num_samples_tracked"):
+            self.register_buffer(name, torch.zeros(max_length, dtype=torch.int64, device=device))
+        self.reset_parameters()
+
+    def _suffixes(self) -> list[str]:
+        ends = ("", "_reverse") if self.bidirectional else ("",)
+        return [f"_l{layer}{end}" for layer in range(self.num_layers) for end in ends]
+
+    def _size(self, term: str) -> int:
+        return self.hidden_size if term == "c" else 4 * self.hidden_size
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Weights uniform in ±1/√hidden_size, gains `gain`, biases 0, b's forget gate apart."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for name, parameter in self.named_parameters():
+            if name.startswith("weight"):
+                parameter.uniform_(-bound, bound)
+            else:
+                parameter.fill_(self.gain if name.startswith("bn") and "weight" in name else 0.0)
+            if name.startswith("bias"):
+                parameter.chunk(4)[1].fill_(self.forget_bias)
+        self.reset_running_stats()
+
+    @torch.no_grad()
+    def reset_running_stats(self) -> None:
+        """Forget all statistics: means 0, variances 1, no step tracked."""
+        for name, buffer in self.named_buffers():
+            buffer.fill_(1 if "running_var" in name else 0)
+
+    @property
+    def samples_per_batch(self) -> Float[Tensor, " steps"]:
+        """Over how many cases, on average, each step's statistics were taken; 0 where none."""
+        return self.num_samples_tracked / self.num_batches_tracked.clamp(min=1)
+
+    @checked(check_call)
+    def forward(
+        self,
+        input: Tensor | PackedSequence,
+        hx: tuple[Tensor, Tensor] | None = None,
+        lengths: Tensor | list[int] | None = None,
+    ) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
+        """As `torch.nn.LSTM`'s; `lengths`, (batch,), says where padded sequences end.
+
+        Raises: ValueError for shapes that do not fit, lengths out of range, sequences longer than
+        max_length in training (or, with beyond="error", than those of the training), and in
+        training too few cases at the first step; TypeError for another type of number.
+        """
+        packed, unpack = self._pack(input, lengths)
+        sizes = packed.batch_sizes.tolist()
+        self._check_steps(sizes)
+        states = self._initial_states(hx, packed, input)
+        y, ended, found = packed.data, [], {}
+        back = reversal(packed.batch_sizes).to(y.device) if self.bidirectional else None
+        for layer in range(self.num_layers):
+            if layer and self.dropout:
+                y = F.dropout(y, self.dropout, self.training)
+            outputs = []
+            for end in ("", "_reverse") if self.bidirectional else ("",):
+                suffix, (h0, c0) = f"_l{layer}{end}", states[len(ended)]
+                norms = self._norms(suffix, len(sizes))
+                x = y[back] if end else y
+                output, *last = self._run(x, sizes, h0, c0, suffix, norms)
+                outputs.append(output[back] if end else output)
+                ended.append(last)
+                found[suffix] = norms
+            y = torch.cat(outputs, -1)
+        if self.training:
+            self._track(sizes, found)
+        h_n, c_n = (torch.stack(part) for part in zip(*ended, strict=True))
+        return unpack(y, h_n, c_n)
+
+    def _run(
+        self,
+        x: Float[Tensor, "rows inputs"],
+        sizes: list[int],
+        h: Float[Tensor, "batch hidden"],
+        c: Float[Tensor, "batch hidden"],
+        suffix: str,
+        norms: dict[str, StepNorm],
+    ) -> tuple[
+        Float[Tensor, "rows hidden"], Float[Tensor, "batch hidden"], Float[Tensor, "batch hidden"]
+    ]:
+        """One layer, one direction: x holds the cases of step 0, then those of step 1, and so on.
+
+        Cases are sorted by length, so those that have ended are the last rows of the states.
+        """
+        w_ih, w_hh = (getattr(self, f"weight_{term}{suffix}") for term in ("ih", "hh"))
+        b = getattr(self, f"bias_ih{suffix}") if self.bias else 0
+        input_term = x @ w_ih.T
+        whole = self.statistics == "sequence"
+        if whole:
+            input_term = norms["ih"](input_term, 0)
+        outputs, ended = [], []
+        for t, (n, rows) in enumerate(zip(sizes, input_term.split(sizes), strict=True)):
+            ended.append((h[n:], c[n:]))
+            h, c = h[:n], c[:n]
+            gates = norms["hh"](h @ w_hh.T, t) + (rows if whole else norms["ih"](rows, t)) + b
+            i, f, g, o = gates.chunk(4, -1)
+            c = (torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)).to(c.dtype)
+            h = (torch.sigmoid(o) * torch.tanh(norms["c"](c, t))).to(h.dtype)
+            outputs.append(h)
+        h, c = (torch.cat(part) for part in zip((h, c), *reversed(ended), strict=True))
+        return torch.cat(outputs), h, c
+
+    def _norms(self, suffix: str, steps: int) -> dict[str, StepNorm]:
+        """The three norms of a layer, with a row of running statistics for each step if needed."""
+        norms = {}
+        last = (self.num_batches_tracked > 0).sum().clamp(min=1) - 1  # that has statistics
+        rows = torch.minimum(torch.arange(steps, device=last.device), last)
+        for term in TERMS:
+            gain = getattr(self, f"bn_{term}_weight{suffix}")
+            bias = getattr(self, f"bn_c_bias{suffix}") if term == "c" else None
+            running = None
+            if not self.training:
+                running = self._running(term, suffix)
+                if not (term == "ih" and self.statistics == "sequence"):
+                    running = tuple(moment[rows] for moment in running)
+            norms[term] = StepNorm(gain, bias, self.eps, self.min_samples, running)
+        return norms
+
+    def _running(self, term: str, suffix: str) -> tuple[Tensor, Tensor]:
+        return tuple(getattr(self, f"running_{m}_{term}{suffix}") for m in ("mean", "var"))
+
+    @torch.no_grad()
+    def _track(self, sizes: list[int], found: dict[str, dict[str, StepNorm]]) -> None:
+        """Move the running statistics of the steps that had enough cases."""
+        counts = torch.tensor([n for n in sizes if n >= self.min_samples])
+        steps = len(counts)
+        self.num_batches_tracked[:steps] += 1
+        self.num_samples_tracked[:steps] += counts.to(self.num_samples_tracked)
+        share = 1 / self.num_batches_tracked[:steps, None].double()
+        share = share.clamp(min=self.momentum or 0.0)
+        for suffix, norms in found.items():
+            for term, norm in norms.items():
+                for running, new in zip(self._running(term, suffix), norm.seen(), strict=True):
+                    part = running[: len(new)]
+                    part += share[: len(new)].to(part.dtype) * (new.to(part.dtype) - part)
+
+    def _pack(self, input, lengths):
+        """The sequences packed, and how to give outputs and last states the form of the input."""
+        if isinstance(input, PackedSequence):
+            order = input.unsorted_indices
+
+            def unpack(y, *states):
+                states = states if order is None else (s[:, order] for s in states)
+                return input._replace(data=y), tuple(states)
+
+            return input, unpack
+        single = input.dim() == 2
+        x = input[:, None] if single else input.transpose(0, 1) if self.batch_first else input
+        if x.shape[0] == 0:
+            raise ValueError(f"input must have at least one step, got shape {tuple(input.shape)}")
+        steps, batch, _ = x.shape
+        if lengths is None:
+            packed = PackedSequence(x.flatten(0, 1), torch.full((steps,), batch))
+        else:
+            lengths = checked_lengths(lengths, steps, batch)
+            packed = pack_padded_sequence(x, lengths, enforce_sorted=False)
+
+        def unpack(y, *states):
+            if lengths is None:
+                y = y.unflatten(0, (steps, batch))
+            else:
+                y, _ = pad_packed_sequence(packed._replace(data=y), total_length=steps)
+                states = (s[:, packed.unsorted_indices] for s in states)
+            if single:
+                return y[:, 0], tuple(s[:, 0] for s in states)
+            return y.transpose(0, 1) if self.batch_first else y, tuple(states)
+
+        return packed, unpack
+
+    def _check_steps(self, sizes: list[int]) -> None:
+        if self.training and sizes[0] < self.min_samples:
+            raise ValueError(
+                f"batch normalization in training needs at least {self.min_samples} sequences in "
+                f"a batch (min_samples), got {sizes[0]}: statistics over the cases do not exist; "
+                "use a larger batch, evaluation mode or LayerNormLSTM"
+            )
+        if self.training and len(sizes) > self.max_length:
+            raise ValueError(
+                f"training sequences must have at most max_length={self.max_length} steps, got "
+                f"{len(sizes)}; construct the layer with a larger max_length"
+            )
+        if not self.training and self.beyond == "error":
+            tracked = int((self.num_batches_tracked > 0).sum())
+            if len(sizes) > tracked:
+                raise ValueError(
+                    f"there are statistics for {tracked} steps, got sequences of {len(sizes)}; "
+                    'train on longer ones, or use beyond="last" to reuse the last statistics'
+                )
+
+    def _initial_states(self, hx, packed: PackedSequence, input) -> list[tuple[Tensor, Tensor]]:
+        """(h, c) for every layer and direction, cases sorted by length; zero unless given."""
+        shape = (len(self._suffixes()), int(packed.batch_sizes[0]), self.hidden_size)
+        if hx is None:
+            zero = packed.data.new_zeros(shape)
+            return list(zip(zero, zero, strict=True))
+        single = isinstance(input, Tensor) and input.dim() == 2
+        for name, state in zip(("h_0", "c_0"), hx, strict=True):
+            check_tensor(name, state, shape[::2] if single else shape, packed.data)
+        states = (state[:, None] if single else state for state in hx)
+        if packed.sorted_indices is not None:
+            states = (state[:, packed.sorted_indices] for state in states)
+        return list(zip(*states, strict=True))
+
+    def extra_repr(self) -> str:
+        shown = ("num_layers", "bidirectional", "max_length", "statistics", "beyond", "min_samples")
+        return f"{self.input_size}, {self.hidden_size}, " + ", ".join(
+            f"{name}={getattr(self, name)!r}" for name in shown
+        )
