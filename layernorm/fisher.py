@@ -1,0 +1,142 @@
+r"""Fisher matrices of generalized linear models by automatic differentiation.
+
+The models of the paper's section 5.2: H outputs y whose natural parameters are the (normalized)
+summed inputs, s_i = g_i (a_i − μ_i)/σ_i + b_i, and
+
+    log P(y | s) = (s·y − η(s)) / φ + c(y, φ),                                              eq. (10)
+
+for Bernoulli and categorical outputs (φ = 1) and Gaussian ones (φ is their variance). Nothing here
+knows equations (12) to (14): the matrices come from the definitions (8) and (9) and those of
+`layernorm.functional`. `layernorm.symbolic.geometry` derives the same in SymPy.
+
+Parameters are ordered unit by unit: w_i, b_i and, where there is a normalization, g_i.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from layernorm import functional as F
+
+FAMILIES = ("bernoulli", "gaussian", "categorical")
+METHODS = ("none", "batch", "weight", "layer", "rms")
+
+
+def natural(
+    method: str,
+    w: Float[Tensor, "units features"],
+    b: Float[Tensor, " units"],
+    g: Float[Tensor, " units"],
+    x: Float[Tensor, "cases features"],
+) -> Float[Tensor, "cases units"]:
+    """The natural parameters s of every case (eps = 0); `none` has no gain and ignores g.
+
+    Raises `ValueError` for an unknown method.
+    """
+    _known("method", method, METHODS)
+    a = x @ w.T
+    if method == "none":
+        return a + b
+    if method == "weight":
+        return x @ F.weight_norm(w, g[:, None]).T + b
+    if method == "batch":
+        return F.batch_norm(a, None, None, g, b, training=True, eps=0.0)
+    if method == "layer":
+        return F.layer_norm(a, a.shape[1:], g, b, 0.0)
+    return F.rms_norm(a, a.shape[1:], g, 0.0) + b
+
+
+def log_partition(family: str, s: Float[Tensor, "*n units"]) -> Float[Tensor, "*n"]:
+    """η(s); raises `ValueError` for an unknown family."""
+    _known("family", family, FAMILIES)
+    if family == "bernoulli":
+        return torch.nn.functional.softplus(s).sum(-1)
+    return s.square().sum(-1) / 2 if family == "gaussian" else s.logsumexp(-1)
+
+
+def outcomes(
+    family: str, s: Float[Tensor, "cases units"], phi: float = 1.0
+) -> tuple[Float[Tensor, "cases k units"], Float[Tensor, "cases k"]]:
+    """Outcomes y of every case and their probabilities: all there are, at most 2¹⁰.
+
+    For Gaussians 2H points with the mean s and the covariance φI, which is all that the Fisher
+    matrix asks for, since the score is linear in y. Raises `ValueError` for an unknown family, or
+    more than ten Bernoulli outputs.
+    """
+    _known("family", family, FAMILIES)
+    cases, units = s.shape
+    if family == "gaussian":
+        steps = math.sqrt(units * phi) * torch.cat([torch.eye(units), -torch.eye(units)]).to(s)
+        return s[:, None] + steps, s.new_full((cases, 2 * units), 1 / (2 * units))
+    if family == "categorical":
+        return torch.eye(units).to(s).expand(cases, units, units), s.softmax(-1)
+    if units > 10:
+        raise ValueError(f"at most 10 Bernoulli outputs can be enumerated, got {units}")
+    y = torch.tensor(list(product((0.0, 1.0), repeat=units))).to(s).expand(cases, -1, -1)
+    probability = torch.where(y > 0, torch.sigmoid(s)[:, None], torch.sigmoid(-s)[:, None])
+    return y, probability.prod(-1)
+
+
+def by_definition(
+    family: str,
+    method: str,
+    w: Float[Tensor, "units features"],
+    b: Float[Tensor, " units"],
+    g: Float[Tensor, " units"],
+    x: Float[Tensor, "cases features"],
+    phi: float = 1.0,
+) -> Float[Tensor, "p p"]:
+    """The Fisher matrix by its definition, eq. (9): E[∇log P ∇log Pᵀ], y drawn from the model."""
+    theta, read = _flat(method, w, b, g)
+    y, probability = outcomes(family, natural(method, w, b, g, x), phi)
+
+    def log_probabilities(theta: Tensor) -> Tensor:
+        s = natural(method, *read(theta), x)
+        return (((y * s[:, None]).sum(-1) - log_partition(family, s)[:, None]) / phi).flatten()
+
+    score = torch.autograd.functional.jacobian(log_probabilities, theta)
+    return score.T @ (score * probability.reshape(-1, 1)) / len(x)
+
+
+def by_curvature(
+    family: str,
+    method: str,
+    w: Float[Tensor, "units features"],
+    b: Float[Tensor, " units"],
+    g: Float[Tensor, " units"],
+    x: Float[Tensor, "cases features"],
+    phi: float = 1.0,
+) -> Float[Tensor, "p p"]:
+    """The Hessian of KL[P(θ) ‖ P(θ + δ)] at δ = 0, eq. (8), averaged over the cases."""
+    theta, read = _flat(method, w, b, g)
+    at = natural(method, w, b, g, x).detach().requires_grad_()
+    (mean,) = torch.autograd.grad(log_partition(family, at).sum(), at)
+
+    def kl(theta: Tensor) -> Tensor:  # up to a constant
+        s = natural(method, *read(theta), x)
+        return (log_partition(family, s) - (mean * s).sum(-1)).mean() / phi
+
+    return torch.autograd.functional.hessian(kl, theta)
+
+
+def _flat(method: str, w: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Callable]:
+    """The parameters as one vector, unit by unit, and how to read (w, b, g) out of one."""
+    columns = [w, b[:, None]] + ([] if method == "none" else [g[:, None]])
+
+    def read(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        rows = theta.view(len(w), -1)
+        features = w.shape[1]
+        return rows[:, :features], rows[:, features], g if method == "none" else rows[:, -1]
+
+    return torch.cat(columns, 1).flatten(), read
+
+
+def _known(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
