@@ -9,6 +9,14 @@ from layernorm.modules import (
     RMSNorm,
     WeightNormLinear,
 )
+from layernorm.recurrent import (
+    LayerNormGRU,
+    LayerNormGRUCell,
+    LayerNormLSTM,
+    LayerNormLSTMCell,
+    LayerNormRNN,
+    LayerNormRNNCell,
+)
 from layernorm.recurrent.batch_norm import BatchNormLSTM
 
 __all__ = [
@@ -17,6 +25,12 @@ __all__ = [
     "GroupNorm",
     "InstanceNorm",
     "LayerNorm",
+    "LayerNormGRU",
+    "LayerNormGRUCell",
+    "LayerNormLSTM",
+    "LayerNormLSTMCell",
+    "LayerNormRNN",
+    "LayerNormRNNCell",
     "RMSNorm",
     "WeightNormLinear",
     "functional",

@@ -130,7 +130,7 @@ def ln_lstm_step(x, h, c, w_ih, w_hh, b, ln_ih, ln_hh, ln_c, eps, w_hr=None):
     same = "the shape of h" if w_hr is None else "the batch of h, hidden size"
     _parameter("c", c, x, (*h.shape[:-1], hidden), same, mixed=False)
     if w_hr is not None:
-        _parameter("w_hr", w_hr, x, (h.shape[-1], hidden), "(projected, hidden)", mixed=False)
+        _parameter("w_hr", w_hr, x, (h.shape[-1], hidden), "projected, hidden", mixed=False)
     _parameter("b", b, x, (4 * hidden,), "4 * hidden size", mixed=False)
     _pair("ln_ih", ln_ih, x, (4 * hidden,))
     _pair("ln_hh", ln_hh, x, (4 * hidden,))

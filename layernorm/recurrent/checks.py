@@ -1,0 +1,160 @@
+"""Checks of what users pass to the recurrent definitions, cells and layers: as
+`layernorm._validation`, whose single steps' checks are reused, once for each sequence."""
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+from layernorm import _validation
+from layernorm._validation import _floating, _shape, _tensor
+from layernorm.recurrent.variants import named_variant
+
+
+def lstm(x, batch_sizes, h0, c0, weights, eps, variant, reverse):
+    form, pairs = named_variant(variant), {}
+    for name, has in (("ln_ih", form.ln_ih), ("ln_hh", form.ln_hh)):
+        pairs[name] = getattr(weights, name)
+        if not has and pairs[name] is not None:
+            raise ValueError(f'weights.{name} must be None: variant "{variant}" has no such norm')
+        if not has:
+            pairs[name] = _stand_in(weights.w_hh)
+    _sequences(x, batch_sizes, {"h0": h0, "c0": c0})
+    b = _stand_in(weights.w_hh)[0] if weights.b is None else weights.b
+    _validation.ln_lstm_step(
+        x[:0], h0[:0], c0[:0], weights.w_ih, weights.w_hh, b,
+        **pairs, ln_c=weights.ln_c, eps=eps, w_hr=weights.w_hr,
+    )  # fmt: skip
+
+
+def gru(x, batch_sizes, h0, weights, eps, reverse):
+    _sequences(x, batch_sizes, {"h0": h0})
+    b = _stand_in(weights.w_hh)[0] if weights.b is None else weights.b
+    _validation.ln_gru_step(x[:0], h0[:0], *weights[:2], b, *weights[3:], eps)
+
+
+def rnn(x, batch_sizes, h0, weights, eps, reverse, nonlinearity):
+    _sequences(x, batch_sizes, {"h0": h0})
+    gain, b = weights.ln
+    ln = gain, _stand_in(weights.w_hh)[0] if b is None else b
+    _validation.ln_rnn_step(x[:0], h0[:0], *weights[:2], ln, eps, nonlinearity)
+
+
+def _stand_in(w: Tensor) -> tuple[Tensor, Tensor]:
+    """A pair that fits, for a norm or a bias that is not there."""
+    b = w.new_empty(w.shape[0])
+    return b, b
+
+
+def _sequences(x, batch_sizes, states: dict[str, Tensor]) -> None:
+    for name, t in {"x": x, **states}.items():
+        _floating(name, t)
+        if t.dim() != 2:
+            raise ValueError(f"{name} must have two dimensions, (rows, features), got {_shape(t)}")
+    batch = states["h0"].shape[0]
+    for name, state in states.items():
+        if state.shape[0] != batch:
+            raise ValueError(f"{name} must have h0's {batch} rows, got {_shape(state)}")
+    rows = x.shape[0]
+    if batch_sizes is None:
+        if rows % batch if batch else rows:
+            raise ValueError(
+                f"x must have T * {batch} rows, T steps of h0's {batch} sequences, got {rows}; "
+                "give batch_sizes if the sequences' lengths differ"
+            )
+        return
+    _tensor("batch_sizes", batch_sizes)
+    if batch_sizes.dtype != torch.int64 or batch_sizes.dim() != 1:
+        raise TypeError(
+            "batch_sizes must be a vector of int64, as in a PackedSequence, got "
+            f"{batch_sizes.dtype} of shape {_shape(batch_sizes)}"
+        )
+    sizes = batch_sizes.tolist()
+    falling = all(a >= b for a, b in pairwise(sizes))
+    if not falling or sum(sizes) != rows or (sizes and not 0 < sizes[-1] <= sizes[0] == batch):
+        raise ValueError(
+            f"batch_sizes must not increase, start with h0's {batch} rows, stay above 0 and add up "
+            f"to x's {rows} rows, got {sizes if len(sizes) < 20 else f'{len(sizes)} other values'}"
+        )
+
+
+def sizes(**named) -> None:
+    """What must be a positive int."""
+    for name, n in named.items():
+        if isinstance(n, bool) or not isinstance(n, int):
+            raise TypeError(f"{name} must be an int, got {n!r}")
+        if n < 1:
+            raise ValueError(f"{name} must be positive, got {n}")
+
+
+def flags(**named) -> None:
+    """What must be a bool: a number here is an argument in another's place."""
+    for name, value in named.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} must be True or False, got {value!r}")
+
+
+def settings(layer) -> None:
+    """A layer's options."""
+    sizes(num_layers=layer.num_layers)
+    flags(
+        batch_first=layer.batch_first,
+        bidirectional=layer.bidirectional,
+        learn_initial_state=layer.learn_initial_state,
+    )
+    _validation._finite("dropout", layer.dropout)
+    if not 0 <= layer.dropout <= 1:
+        raise ValueError(f"dropout must be a probability, in [0, 1], got {layer.dropout}")
+
+
+def projection(proj_size, hidden_size: int) -> None:
+    if isinstance(proj_size, bool) or not isinstance(proj_size, int):
+        raise TypeError(f"proj_size must be an int, got {proj_size!r}")
+    if not 0 <= proj_size < hidden_size:
+        raise ValueError(
+            f"proj_size must be 0 (no projection) or smaller than hidden_size={hidden_size}, "
+            f"got {proj_size}"
+        )
+
+
+def rows(name: str, x, features: int, weight: Tensor, dims: tuple[int, ...], form: str) -> None:
+    """An input of a layer or cell: kind, number of dimensions, features, type of number."""
+    _floating(name, x)
+    if x.dim() not in dims or x.shape[-1] != features:
+        raise ValueError(f"{name} must have shape {form}, got {_shape(x)}")
+    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise TypeError(
+            f"{name} must have the weights' type {weight.dtype}, got {x.dtype}; convert it with "
+            f"{name}.to({weight.dtype}) or the module with module.to({x.dtype})"
+        )
+
+
+def layer_input(input, layer, weight: Tensor) -> None:
+    n = layer.input_size
+    if isinstance(input, PackedSequence):
+        rows("input.data", input.data, n, weight, (2,), f"(N, {n})")
+        return
+    order = "B, T" if layer.batch_first else "T, B"
+    rows("input", input, n, weight, (2, 3), f"({order}, {n}), or (T, {n}) for one sequence")
+    if input.shape[-2 if input.dim() == 2 or layer.batch_first else 0] == 0:
+        raise ValueError(
+            f"input must have at least one time step, got shape {_shape(input)}; drop empty "
+            "sequences, and check batch_first"
+        )
+
+
+def initial_states(hx, count: int, expected: list[tuple[int, ...]], weight: Tensor) -> None:
+    """hx as a tuple of states, each of its expected shape."""
+    if not isinstance(hx, tuple | list) or len(hx) != count:
+        kind = type(hx).__name__ if not isinstance(hx, tuple | list) else f"{len(hx)} values"
+        raise TypeError(f"hx must be a pair (h_0, c_0) of tensors, got {kind}")
+    for name, state, shape in zip(("h_0", "c_0"), hx, expected, strict=False):
+        _floating(name, state)
+        if _shape(state) != shape:
+            raise ValueError(f"{name} must have shape {shape} for this input, got {_shape(state)}")
+        if state.dtype != weight.dtype and not torch.is_autocast_enabled(state.device.type):
+            raise TypeError(
+                f"{name} must have the weights' type {weight.dtype}, got {state.dtype}; convert "
+                f"it with {name}.to({weight.dtype})"
+            )

@@ -1,0 +1,156 @@
+"""What cells and layers share: the parameters of each kind of recurrent net, and how they start."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from layernorm import _validation
+from layernorm.recurrent import checks
+from layernorm.recurrent.definition import GRUWeights, LSTMWeights, RNNWeights
+from layernorm.recurrent.variants import named_variant
+
+
+class Parameters(nn.Module):
+    """Sets of parameters, one for each layer and direction, told apart by the names' suffixes.
+
+    Weights start as torch's, uniform between -1/sqrt(H) and 1/sqrt(H); gains at 1, biases at 0.
+    """
+
+    gates: int
+    states = 1
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool, eps: float) -> None:
+        super().__init__()
+        checks.sizes(input_size=input_size, hidden_size=hidden_size)
+        _validation.settings(eps)
+        checks.flags(bias=bias)
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.bias = bias
+        self.eps = eps
+
+    def _norms(self) -> dict[str, int]:
+        """The sizes of the norms, by name."""
+        rows = self.gates * self.hidden_size
+        return {"ln_ih": rows, "ln_hh": rows}
+
+    def _state_sizes(self) -> tuple[int, ...]:
+        return (self.hidden_size,)
+
+    def _shapes(self, inputs: int) -> dict[str, tuple[int, ...]]:
+        rows, state = self.gates * self.hidden_size, self._state_sizes()[0]
+        shapes = {"weight_ih": (rows, inputs), "weight_hh": (rows, state)}
+        if self.bias:
+            shapes["bias_ih"] = (rows,)
+        for norm, size in self._norms().items():
+            shapes |= {f"{norm}_weight": (size,), f"{norm}_bias": (size,)}
+        return shapes
+
+    def _create(self, inputs: int, suffix: str, **options) -> None:
+        for name, shape in self._shapes(inputs).items():
+            setattr(self, name + suffix, nn.Parameter(torch.empty(shape, **options)))
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the weights anew; gains 1, biases 0, learned initial states 0."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for name, parameter in self.named_parameters():
+            if name.startswith("weight_"):
+                nn.init.uniform_(parameter, -bound, bound)
+            else:
+                parameter.fill_(float(name.startswith("ln_") and "_weight" in name))
+
+    def _get(self, name: str) -> Tensor | None:
+        return getattr(self, name, None)
+
+    def _pair(self, norm: str, suffix: str) -> tuple[Tensor, Tensor | None] | None:
+        gain = self._get(f"{norm}_weight{suffix}")
+        return None if gain is None else (gain, self._get(f"{norm}_bias{suffix}"))
+
+    def _printed(self, **defaults) -> str:
+        changed = (
+            f"{name}={getattr(self, name)}"
+            for name, usual in defaults.items()
+            if getattr(self, name, usual) != usual
+        )
+        return ", ".join([f"{self.input_size}, {self.hidden_size}", *changed])
+
+    def flatten_parameters(self) -> None:
+        """Nothing to do: there is no cuDNN layout. Here for code written for `torch.nn.LSTM`."""
+
+
+class LSTMParameters(Parameters):
+    gates, states = 4, 2
+
+    def __init__(
+        self, input_size, hidden_size, bias, eps, proj_size: int, variant: str, forget_bias: float
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, eps)
+        checks.projection(proj_size, hidden_size)
+        named_variant(variant)
+        _validation._finite("forget_bias", forget_bias)
+        if forget_bias and not bias:
+            raise ValueError(f"forget_bias={forget_bias} needs bias=True: it is where b starts")
+        self.proj_size = proj_size
+        self.variant = variant
+        self.forget_bias = forget_bias
+
+    def _norms(self) -> dict[str, int]:
+        form = named_variant(self.variant)
+        has = {"ln_ih": form.ln_ih, "ln_hh": form.ln_hh}
+        gates = {norm: size for norm, size in super()._norms().items() if has[norm]}
+        return gates | {"ln_c": self.hidden_size}
+
+    def _state_sizes(self) -> tuple[int, ...]:
+        return self.proj_size or self.hidden_size, self.hidden_size
+
+    def _shapes(self, inputs: int) -> dict[str, tuple[int, ...]]:
+        projection = {"weight_hr": (self.proj_size, self.hidden_size)} if self.proj_size else {}
+        return super()._shapes(inputs) | projection
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the weights anew; gains 1, biases 0 but the forget gate's part of b, forget_bias;
+        learned initial states 0."""
+        super().reset_parameters()
+        for name, parameter in self.named_parameters():
+            if name.startswith("bias_ih"):
+                parameter[self.hidden_size : 2 * self.hidden_size] = self.forget_bias
+
+    def _weights(self, suffix: str) -> LSTMWeights:
+        w_ih, w_hh, b, w_hr = (
+            self._get(name + suffix) for name in ("weight_ih", "weight_hh", "bias_ih", "weight_hr")
+        )
+        norms = (self._pair(norm, suffix) for norm in ("ln_ih", "ln_hh", "ln_c"))
+        return LSTMWeights(w_ih, w_hh, b, *norms, w_hr)
+
+
+class GRUParameters(Parameters):
+    gates = 3
+
+    def _weights(self, suffix: str) -> GRUWeights:
+        weights = (self._get(name + suffix) for name in ("weight_ih", "weight_hh", "bias_ih"))
+        return GRUWeights(*weights, self._pair("ln_ih", suffix), self._pair("ln_hh", suffix))
+
+
+class RNNParameters(Parameters):
+    gates = 1
+
+    def __init__(self, input_size, hidden_size, bias, eps, nonlinearity: str) -> None:
+        super().__init__(input_size, hidden_size, bias, eps)
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f'nonlinearity must be "tanh" or "relu", got {nonlinearity!r}')
+        self.nonlinearity = nonlinearity
+
+    def _norms(self) -> dict[str, int]:
+        return {"ln": self.hidden_size}
+
+    def _shapes(self, inputs: int) -> dict[str, tuple[int, ...]]:
+        """b of eq. (4) is the norm's bias."""
+        without = {"bias_ih"} if self.bias else {"ln_bias"}
+        return {k: v for k, v in super()._shapes(inputs).items() if k not in without}
+
+    def _weights(self, suffix: str) -> RNNWeights:
+        weights = (self._get(name + suffix) for name in ("weight_ih", "weight_hh"))
+        return RNNWeights(*weights, self._pair("ln", suffix))

@@ -1,0 +1,103 @@
+"""One step of the layer-normalized LSTM in the forms that are in use.
+
+All share the end of the step, where the input, forget and output gates i, f, o and the candidate g
+come from the gates' summed inputs:
+
+    c' = sigmoid(f) c + sigmoid(i) tanh(g),   h' = sigmoid(o) tanh(LN(c'))
+
+They differ in what is normalized before, and in the cell that the next step sees:
+
+| variant     | summed inputs of the gates, 4H     | norms of the gates | next cell |
+|-------------|------------------------------------|--------------------|-----------|
+| `paper`     | LN(W_h h) + LN(W_x x) + b          | two, over 4H       | c'        |
+| `joint`     | LN(W_h h + W_x x) + b              | one, over 4H       | c'        |
+| `per_gate`  | LN(W_h h + W_x x) + b for each gate | four, over H      | LN(c')    |
+| `cell_only` | W_h h + W_x x + b                  | none               | c'        |
+| `carried`   | LN(W_h h) + LN(W_x x) + b          | two, over 4H       | LN(c')    |
+
+Who uses which: `paper`: eqs. (20) to (22), the paper's question answering and handwriting, and
+haste's LayerNormLSTM. `joint`: the plain RNN's eq. (4) carried over to the LSTM. `per_gate`:
+TensorFlow's LayerNormBasicLSTMCell (tensorflow/contrib/rnn), with b only as its constant forget
+bias of 1. `cell_only`: eqs. (29) to (31), the paper's DRAW. `carried`: LayerNormLSTMCell of
+PyTorch's TorchScript example (benchmarks/fastrnns/custom_lstms.py), without b, and NeMo's copy.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from layernorm import functional
+from layernorm.functional import layer_norm
+
+Pair = tuple[Tensor, Tensor]
+
+
+class LSTMWeights(NamedTuple):
+    """The parameters of one layer and direction; a pair is (gain, bias) of a norm."""
+
+    w_ih: Tensor  # (4H, I)
+    w_hh: Tensor  # (4H, P)
+    b: Tensor | None  # (4H,)
+    ln_ih: Pair | None  # (4H,) each: the input term (paper, carried)
+    ln_hh: Pair | None  # (4H,) each: the recurrent term, or the sum of both (joint, per_gate)
+    ln_c: Pair  # (H,) each
+    w_hr: Tensor | None = None  # (P, H): the projection; without it P = H
+
+
+def paper(x: Tensor, h: Tensor, c: Tensor, w: LSTMWeights, eps: float) -> tuple[Tensor, Tensor]:
+    """`functional.ln_lstm_step`, whose arguments the caller has checked."""
+    norms = w.ln_ih, w.ln_hh, w.ln_c
+    step = functional.ln_lstm_step.__wrapped__
+    return step(x, h, c, w.w_ih, w.w_hh, w.b, *norms, eps, w.w_hr)
+
+
+def carried(x: Tensor, h: Tensor, c: Tensor, w: LSTMWeights, eps: float) -> tuple[Tensor, Tensor]:
+    """The paper's step, but the normalized cell is the next state."""
+    h, c = paper(x, h, c, w, eps)
+    return h, layer_norm(c, c.shape[-1:], *w.ln_c, eps)
+
+
+def joint(x: Tensor, h: Tensor, c: Tensor, w: LSTMWeights, eps: float) -> tuple[Tensor, Tensor]:
+    """One norm on the sum of both terms."""
+    gates = layer_norm(h @ w.w_hh.T + x @ w.w_ih.T, w.w_hh.shape[:1], *w.ln_hh, eps) + w.b
+    return functional._lstm_update(gates, c, w.ln_c, eps, w.w_hr)
+
+
+def per_gate(x: Tensor, h: Tensor, c: Tensor, w: LSTMWeights, eps: float) -> tuple[Tensor, Tensor]:
+    """Every gate normalized by itself; the normalized cell is the next state."""
+    split = [t.chunk(4, dim=-1) for t in (h @ w.w_hh.T + x @ w.w_ih.T, *w.ln_hh)]
+    norms = [layer_norm(a, c.shape[-1:], gain, b, eps) for a, gain, b in zip(*split, strict=True)]
+    h, c = functional._lstm_update(torch.cat(norms, -1) + w.b, c, w.ln_c, eps, w.w_hr)
+    return h, layer_norm(c, c.shape[-1:], *w.ln_c, eps)
+
+
+def cell_only(x: Tensor, h: Tensor, c: Tensor, w: LSTMWeights, eps: float) -> tuple[Tensor, Tensor]:
+    """The gates are those of the plain LSTM; the cell is normalized where it leaves."""
+    gates = h @ w.w_hh.T + x @ w.w_ih.T + w.b
+    return functional._lstm_update(gates, c, w.ln_c, eps, w.w_hr)
+
+
+class Variant(NamedTuple):
+    """A step, and which norms its gates have."""
+
+    step: Callable[[Tensor, Tensor, Tensor, LSTMWeights, float], tuple[Tensor, Tensor]]
+    ln_ih: bool
+    ln_hh: bool
+
+
+VARIANTS = {
+    "paper": Variant(paper, ln_ih=True, ln_hh=True),
+    "joint": Variant(joint, ln_ih=False, ln_hh=True),
+    "per_gate": Variant(per_gate, ln_ih=False, ln_hh=True),
+    "cell_only": Variant(cell_only, ln_ih=False, ln_hh=False),
+    "carried": Variant(carried, ln_ih=True, ln_hh=True),
+}
+
+
+def named_variant(name: str) -> Variant:
+    """The LSTM's variant of that name. Raises ValueError for another name."""
+    if name not in VARIANTS:
+        raise ValueError(f"variant must be one of {', '.join(VARIANTS)}, got {name!r}")
+    return VARIANTS[name]
