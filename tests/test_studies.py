@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from layernorm import data, records, studies
-from layernorm.studies import planning, training
+from layernorm.studies import planning, sequences, training
 
 SMALL = studies.Config("test", "layer", "layer", batch_size=32, updates=20, evaluations=4)
 
@@ -122,6 +122,8 @@ def test_every_plan_follows_the_rules_and_starts(name):
     assert len(study.learning_rates) >= 4
     for arm in study.arms:
         config = replace(study.config(arm, 0, 1e-3), updates=2, evaluations=1)
+        if isinstance(config, sequences.Config):
+            config = replace(config, steps=6)
         record = studies.train(config)
         assert study.primary in record.result["final"]
 

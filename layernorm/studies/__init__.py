@@ -1,4 +1,5 @@
-"""The small studies of Part I: a fully connected net on the digits, each run well under a second.
+"""The small studies: a fully connected net on the digits, each run well under a second (Part I),
+and a recurrent layer on tasks with a long lag, a few seconds each (`sequences`).
 
 A study is a plan that is fixed before its runs: arms, update budget, learning rates, seeds,
 primary metric, margin. `train` is the unit of work (configuration in, record out), `tune` picks
@@ -7,7 +8,7 @@ fresh seeds. `python -m layernorm.studies NAME` does all three and publishes the
 claims and chapters read.
 """
 
-from layernorm.studies.planning import Plan, plan, run, tune, tuned
-from layernorm.studies.training import Config, train
+from layernorm.studies.planning import Plan, plan, run, train, tune, tuned
+from layernorm.studies.training import Config
 
 __all__ = ["Config", "Plan", "plan", "run", "train", "tune", "tuned"]

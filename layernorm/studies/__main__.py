@@ -1,4 +1,4 @@
-"""`python -m layernorm.studies NAME`: tune, run and publish one study of Part I.
+"""`python -m layernorm.studies NAME`: tune, run and publish one study.
 
 Besides, every arm is shown to learn: it is trained on 32 examples alone (profile `overfit`).
 """
@@ -10,8 +10,7 @@ import sys
 from tqdm import tqdm
 
 from layernorm import records
-from layernorm.studies.planning import TUNING_SEED, Plan, best_rate, plan, plans, run, tune
-from layernorm.studies.training import train
+from layernorm.studies.planning import TUNING_SEED, Plan, best_rate, plan, plans, run, train, tune
 
 
 def main(study: Plan) -> None:

@@ -9,10 +9,18 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from layernorm import records
-from layernorm.studies.training import Config, train
+from layernorm.studies import sequences, training
 
 TUNING_SEED = 1000
-NOT_PLANS = ("planning", "training", "__main__")
+NOT_PLANS = ("planning", "sequences", "training", "__main__")
+
+Config = training.Config | sequences.Config
+
+
+def train(config: Config, profile: str = "book") -> records.Record:
+    """One run, a configuration in, a record out: of the digits or of sequences, by its type."""
+    trainer = sequences if isinstance(config, sequences.Config) else training
+    return trainer.train(config, profile)
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,7 @@ class Plan:
     rate). `primary` is the metric verdicts are given on (lower is better), `margin` the difference
     too small to matter, in the metric's unit. `tuned_on` is the final metric, of the validation
     examples, whose lowest value chooses a learning rate: one that rewards what `primary` measures.
+    `configuration` is the class of its runs' configurations (digits, or sequences).
     """
 
     name: str
@@ -35,6 +44,7 @@ class Plan:
     learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     tuned_on: str = "validation_nll"
+    configuration: type[Config] = training.Config
 
     def __post_init__(self) -> None:
         if "validation" not in self.tuned_on:
@@ -47,7 +57,8 @@ class Plan:
         if arm not in self.arms:
             raise ValueError(f"{self.name} has no arm {arm!r}: expected one of {list(self.arms)}")
         options = dict(self.arms[arm]) | options
-        return Config(self.name, arm, seed=seed, learning_rate=learning_rate, **options)
+        named = {"seed": seed, "learning_rate": learning_rate}
+        return self.configuration(self.name, arm, **named, **options)
 
 
 @cache
