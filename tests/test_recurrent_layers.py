@@ -1,0 +1,163 @@
+"""Values and gradients of the recurrent layers against an independent net, vector by vector."""
+
+import copy
+import itertools
+from typing import NamedTuple
+
+import pytest
+import torch
+from oracle import draw
+from recurrent_reference import BACKENDS, LAYERS, VARIANTS, net, shaken, usable
+from torch.nn.utils.rnn import pack_sequence, unpack_sequence
+
+
+class Case(NamedTuple):
+    kind: str
+    layers: int
+    bidirectional: bool
+    form: str  # how the sequences come: padded, batch_first, packed, unsorted or single
+    bias: bool
+    given: bool  # whether initial states are
+    options: tuple[tuple[str, object], ...] = ()
+
+    def __str__(self) -> str:
+        words = [self.kind, str(self.layers), self.form]
+        words += [w for w in ("bidirectional", "bias", "given") if getattr(self, w)]
+        return "-".join(words + [str(v) for _, v in self.options])
+
+
+FORMS = ("padded", "batch_first", "packed", "unsorted", "single")
+LSTMS = [(("variant", v),) + ((("proj_size", p),) if p else ()) for v in VARIANTS for p in (0, 2)]
+KINDS = [("lstm", options) for options in LSTMS] + [("gru", ())] * 3
+KINDS += [("rnn", ()), ("rnn", (("nonlinearity", "relu"),))]
+
+
+def cases() -> list[Case]:
+    """Every form with one and two layers and both directions for a kind; what else can be chosen
+    walks through its values beside them."""
+    grid = itertools.product((1, 2), (False, True), FORMS)
+    rest = itertools.cycle(itertools.product((True, False), (False, True)))
+    kinds = itertools.cycle(KINDS)
+    found = []
+    for (layers, both, form), n in itertools.product(grid, range(3)):
+        (kind, options), (bias, given) = next(kinds), next(rest)
+        if n == 2:
+            bias, given = next(rest)
+        found.append(Case(kind, layers, both, form, bias, given, options))
+    return list(dict.fromkeys(found))
+
+
+def made(case: Case, hidden: int = 4, backend: str = "reference"):
+    options = dict(case.options)
+    usable(
+        backend, case.kind, torch.float64, options.get("variant", "paper"), "proj_size" in options
+    )
+    module = LAYERS[case.kind](
+        3, hidden, case.layers, bias=case.bias, batch_first=case.form == "batch_first",
+        bidirectional=case.bidirectional, dtype=torch.float64, backend=backend, **options,
+    )  # fmt: skip
+    return shaken(module)
+
+
+def given(module, batch: int) -> list[torch.Tensor]:
+    rows = module.num_layers * (1 + module.bidirectional)
+    sizes = module._state_sizes()
+    return [draw(rows, batch, n, seed=40 + n + k) for k, n in enumerate(sizes)]
+
+
+def run(module, case: Case, sequences, initial):
+    """The module's outputs, one for each sequence, and its last states (L D, B, ...)."""
+    hx = tuple(initial) if module.states == 2 else initial[0]
+    if case.form == "single":
+        hx = tuple(s[:, 0] for s in initial)
+        y, last = module(
+            sequences[0], (hx if module.states == 2 else hx[0]) if case.given else None
+        )
+        last = last if module.states == 2 else (last,)
+        return [y], [s.unsqueeze(1) for s in last]
+    if case.form in ("packed", "unsorted"):
+        x = pack_sequence(sequences, enforce_sorted=case.form == "packed")
+        y, last = module(x, hx if case.given else None)
+        outputs = unpack_sequence(y)
+    else:
+        dim = 0 if case.form == "batch_first" else 1
+        y, last = module(torch.stack(sequences, dim), hx if case.given else None)
+        outputs = y.unbind(dim)
+    return list(outputs), list(last if module.states == 2 else (last,))
+
+
+def lengths(case: Case, longest: int) -> list[int]:
+    return {
+        "packed": [longest, max(1, longest // 2), max(1, longest // 2), 1],
+        "unsorted": [2, longest, 1, longest - 1],
+        "single": [longest],
+    }.get(case.form, [longest] * 3)
+
+
+def compare(case: Case, backend: str, longest: int, tolerance: float, hidden: int = 4) -> None:
+    """Outputs, last states, and the gradients of all parameters, inputs and initial states, of a
+    loss that weighs every number differently."""
+    module = made(case, hidden, backend)
+    sizes = lengths(case, longest)
+    sequences = [draw(n, 3, seed=k).requires_grad_() for k, n in enumerate(sizes)]
+    initial = given(module, len(sizes))
+    initial = [s.requires_grad_(case.given) if case.given else torch.zeros_like(s) for s in initial]
+    wanted = [*sequences, *module.parameters(), *(initial if case.given else ())]
+    results = []
+    for outputs, last in (run(module, case, sequences, initial), net(module, sequences, initial)):
+        values = [*outputs, *last]
+        loss = sum((draw(*v.shape, seed=70 + k) * v).sum() for k, v in enumerate(values))
+        results.append([*values, *torch.autograd.grad(loss, wanted)])
+    for got, expected in zip(*results, strict=True):
+        assert got.shape == expected.shape
+        scale = max(1.0, float(expected.detach().abs().max()))
+        assert float((got - expected).detach().abs().max()) <= tolerance * scale
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("case", cases(), ids=str)
+def test_values_and_gradients_are_the_independent_nets(case, backend):
+    compare(case, backend, longest=4, tolerance=1e-11)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("hidden", [1, 2, 9, 16, 33])
+@pytest.mark.parametrize(("kind", "form"), [("lstm", "unsorted"), ("gru", "padded")])
+def test_awkward_sizes(kind, form, hidden, backend):
+    compare(Case(kind, 1, hidden == 9, form, True, True), backend, 3, 1e-11, hidden)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [*(("lstm", (("variant", v),)) for v in VARIANTS), ("gru", ()), ("rnn", ())],
+    ids=str,
+)
+def test_fifty_steps(kind, options, backend):
+    compare(Case(kind, 1, False, "packed", True, True, options), backend, 50, 1e-11, hidden=7)
+
+
+@pytest.mark.parametrize("backend", [b for b in BACKENDS if b != "reference"])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_float32_is_as_close_as_the_definition_in_float32(kind, backend):
+    """The error against float64 is at most twice the definition's own: a constant would either be
+    too wide for short sequences or too narrow for long ones."""
+    usable(backend, kind, torch.float32)
+    exact = shaken(LAYERS[kind](11, 24, dtype=torch.float64, backend="reference"))
+    x = draw(40, 5, 11)
+    low = copy.deepcopy(exact).float()
+    fast = LAYERS[kind](11, 24, backend=backend)
+    fast.load_state_dict(low.state_dict())
+
+    def results(module, x):
+        x = x.clone().requires_grad_()
+        y = module(x)[0]
+        (y * draw(*y.shape, seed=5).to(y.dtype)).sum().backward()
+        return [y.detach(), x.grad, *(p.grad for p in module.parameters())]
+
+    rounded = copy.deepcopy(low).double()  # what the float32 numbers stand for, exactly
+    x = x.float()
+    truth, own, got = results(rounded, x.double()), results(low, x), results(fast, x)
+    for exactly, definitions, ours in zip(truth, own, got, strict=True):
+        error = float((ours.double() - exactly).norm())
+        assert 0 < error <= 2 * float((definitions.double() - exactly).norm())
