@@ -2,11 +2,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from layernorm import claims, records
+from layernorm.benchmarks.report import Row
 from layernorm.claims import Finding
 from layernorm.cli import app
 
@@ -130,6 +133,12 @@ def test_progress_is_shown_on_a_terminal_alone():
         (("records", "add", "nowhere.json"), "there is no record nowhere.json"),
         (("data", "fetch", "cifar"), "expected one of digits, mnist, got 'cifar'"),
         (("data", "verify", "mnist"), "fetch it with: layernorm data fetch mnist"),
+        (("bench", "recurrent", "--kind", "ltsm"), "got 'ltsm'; did you mean 'lstm'?"),
+        (("bench", "recurrent", "--shapes", "1,2,3"), "four positive integers T,B,I,H"),
+        (("bench", "recurrent", "--rounds", "5"), "expected at least 6"),
+        (("bench", "recurrent", "--huge-pages", "yes"), "expected one of off, on, both"),
+        (("bench", "recurrent", "--profile", "My"), "must be lower-case letters"),
+        (("bench", "recurrent", "--json", "nowhere/rows.json"), "folder of nowhere/rows.json does"),
     ],
 )
 def test_errors_are_one_line(three_claims, arguments, message):
@@ -144,6 +153,8 @@ def test_errors_are_one_line(three_claims, arguments, message):
         (("claims", "--knid", "proof"), "--kind"),
         (("claims", "first", "--kind", "proof"), "one claim is named by its ID alone"),
         (("records", "add"), "Missing argument"),
+        (("bench", "recurent"), "Did you mean 'recurrent'?"),
+        (("bench", "recurrent", "--shape", "1,2,3,4"), "--shapes"),
     ],
 )
 def test_wrong_usage_suggests_what_was_meant(three_claims, arguments, message):
@@ -153,7 +164,7 @@ def test_wrong_usage_suggests_what_was_meant(three_claims, arguments, message):
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("group", [(), ("records",), ("data",)])
+@pytest.mark.parametrize("group", [(), ("records",), ("data",), ("bench",)])
 def test_a_group_alone_explains_itself(group):
     result = layernorm(*group)
     assert "Commands:" in result.stdout + result.stderr
@@ -194,6 +205,42 @@ def test_data_is_listed_and_verified():
     assert rows[:3] == ["name", "digits", "mnist"]
     assert "digits: embedded has sha256 " in succeed("data", "verify", "digits")
     assert "digits: embedded has sha256 " in succeed("data", "fetch", "digits")
+
+
+@pytest.fixture
+def two_rows(monkeypatch):
+    """What `bench recurrent` would measure; a test may say that one of them is wrong."""
+    common = ("torch", "training", (1, 2, 3, 4), "float32", "cpu", 0)
+    options = {"kind": "gru", "rounds": 6, "threads": 1, "huge_pages": "off"}
+    times = {"error": 0.5, "seconds": 0.002, "ratio": 1.0, "ratio_low": 0.9, "ratio_high": 1.1}
+    rows = [
+        Row("recurrent", "layer", name, *common, "measured", options=options, **times)
+        for name in ("torch", "ours")
+    ]
+    monkeypatch.setattr("layernorm.benchmarks.processes.run", lambda *_: iter(rows))
+    return rows
+
+
+def test_the_recurrent_benchmark_shows_writes_and_records(two_rows, folders):
+    file = str(folders / "rows.json")
+    out = succeed("bench", "recurrent", "--json", file, "--profile", "mine")
+    assert out.startswith("GRU, training, float32, threads: 1, huge pages off: ratio of times")
+    assert "1,2,3,4         2.00       1.00 [0.90, 1.10]" in out.splitlines()
+    assert "correctness: 2 of 2 measurements passed the gate" in out
+    assert [row["implementation"] for row in json.loads(Path(file).read_text())["rows"]] == [
+        "torch",
+        "ours",
+    ]
+    (folder,) = {out.splitlines()[-1].removeprefix("records: ")}
+    assert len(list(Path(folder).glob("*.json"))) == 2
+
+
+def test_a_wrong_implementation_fails_the_recurrent_benchmark(two_rows):
+    two_rows[1] = replace(two_rows[1], status="wrong: y is off by 0.1", seconds=None, ratio=None)
+    result = layernorm("bench", "recurrent")
+    assert result.exit_code == 1
+    assert "gru training 1,2,3,4 ours: wrong: y is off by 0.1" in result.stdout
+    assert "1 of 2 measurements passed the gate" in result.stdout
 
 
 def test_the_module_is_the_command():

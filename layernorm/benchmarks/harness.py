@@ -119,7 +119,7 @@ def measure(
         for name, call in calls.items():
             rows[name] = replace(
                 rows[name],
-                **_times(samples[name], samples.get(baseline)),
+                **times(samples[name], samples.get(baseline)),
                 **_bandwidth(bench.traffic, samples[name], roof),
                 peak_memory=memory.peak(call, device),
             )
@@ -225,7 +225,8 @@ def _tuple(outputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
 
 
-def _times(samples: list[float], reference: list[float] | None) -> dict:
+def times(samples: list[float], reference: list[float] | None) -> dict:
+    """The fields of a `Row` that samples fill; ratios to the reference's, if there are any."""
     taken = spread(samples)
     times = {"seconds": taken.median, "p20": taken.p20, "p80": taken.p80, "samples": tuple(samples)}
     if reference:

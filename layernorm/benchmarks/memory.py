@@ -1,4 +1,4 @@
-"""Peak memory of one call, above what was allocated before it."""
+"""Memory of one call, above what was allocated before it."""
 
 import os
 from itertools import accumulate
@@ -21,11 +21,26 @@ def peak(call: Call, device: torch.device) -> int:
         call()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
+    return max(accumulate(_changes(call)[1], initial=0))
+
+
+def held(call: Call) -> int:
+    """Bytes that torch's allocator on the CPU still holds after the call, while its result lives.
+
+    Of a forward pass: the output and all that the graph keeps for the backward pass, whoever keeps
+    it (`saved_tensors_hooks` would miss what an operator puts aside in tensors of its own).
+    """
+    result, changes = _changes(call)
+    del result
+    return sum(changes)
+
+
+def _changes(call: Call) -> tuple[object, list[int]]:
+    """The result of a call, and its allocations (positive) and releases in order."""
     from torch.autograd.profiler import profile
 
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or every start is a line on stderr
     with profile(profile_memory=True) as seen:
-        call()
+        result = call()
     events = [event for event in seen.kineto_results.events() if event.name() == "[memory]"]
-    changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
-    return max(accumulate(changes, initial=0))
+    return result, [e.nbytes() for e in sorted(events, key=lambda event: event.start_ns())]

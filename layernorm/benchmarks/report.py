@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MEASURED = "measured"
 NO_DEVICE = "not measured yet on this device"
+MEMORY = ("peak_memory", "held_memory", "resident_memory")
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,9 @@ class Row:
     time over that of `baseline`; `ratio_low` and `ratio_high` are the 95% interval of the median
     of the ratios within each round. `bandwidth` is `traffic` (the byte model) over the median
     time, `roof` the measured copy bandwidth, `fraction` their quotient. `error` is the largest
-    error against the oracle as a fraction of what the gate allows.
+    error against the oracle as a fraction of what the gate allows. `held_memory` is what a forward
+    pass leaves for its backward, `resident_memory` how much a process grows at most. `options` are
+    further choices (they become part of a record's configuration).
     """
 
     benchmark: str
@@ -51,8 +54,11 @@ class Row:
     roof: float | None = None
     fraction: float | None = None
     peak_memory: int | None = None
+    held_memory: int | None = None
+    resident_memory: int | None = None
     note: str = ""
     samples: tuple[float, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def readable(row: Row) -> dict[str, Any]:
@@ -129,6 +135,7 @@ def to_records(rows: Iterable[Row], profile: str, depends_on: Iterable[str]) -> 
             "machine": machine,
             "baseline": row.baseline,
             "rounds": len(row.samples),
+            **row.options,
         }
         config = {
             "experiment": f"bench_{row.benchmark}",
@@ -138,11 +145,35 @@ def to_records(rows: Iterable[Row], profile: str, depends_on: Iterable[str]) -> 
             "seed": row.seed,
             "options": options,
         }
-        final = {"bytes": row.traffic, "error": row.error}
+        final = {"error": row.error} | ({} if row.traffic is None else {"bytes": row.traffic})
         names = ("seconds", "p20", "p80", "ratio", "ratio_low", "ratio_high", "bandwidth", "roof")
         timing = {name: value for name in names if (value := getattr(row, name)) is not None}
         timing |= {f"sample_{i:03}": sample for i, sample in enumerate(row.samples)}
-        if row.peak_memory is not None:
-            timing["peak_memory"] = row.peak_memory
+        for name in MEMORY:
+            if getattr(row, name) is not None:
+                timing[name] = getattr(row, name)
         made.append(records.new(config, {"final": final}, timing, modules))
     return made
+
+
+def from_record(record: Record) -> Row:
+    """The row that `to_records` wrote down, as far as it did: no status but "measured"."""
+    config, options = record.config, dict(record.config["options"])
+    options.pop("machine")
+    fields = {name: options.pop(name) for name in ("mode", "dtype", "device", "baseline")}
+    measured = dict(record.timing)
+    samples = tuple(measured.pop(name) for name in sorted(measured) if name.startswith("sample_"))
+    return Row(
+        benchmark=config["experiment"].removeprefix("bench_"),
+        method=config["method"],
+        implementation=config["arm"],
+        shape=tuple(options.pop("shape")),
+        seed=config["seed"],
+        status=MEASURED,
+        error=record.result["final"]["error"],
+        traffic=record.result["final"].get("bytes"),
+        samples=samples,
+        options=options,
+        **fields,
+        **measured,
+    )

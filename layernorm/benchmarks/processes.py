@@ -1,0 +1,234 @@
+"""What must be measured in a process of its own: another allocation of memory, or its amount.
+
+On a CPU, torch allocates every tensor anew, and the system hands memory out page by page: a page
+fault for each 4 kB. With `THP_MEM_ALLOC_ENABLE=1` torch asks for pages of 2 MB instead (Linux),
+which spares whatever allocates most of them. torch reads that variable once, when it starts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from layernorm import records
+from layernorm.benchmarks import recurrent
+from layernorm.benchmarks.recurrent import BASELINE, OURS, Shape, one_of
+from layernorm.benchmarks.report import MEASURED, Row, to_records
+
+HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
+PAIR = (OURS, BASELINE)
+DEPENDS = ("layernorm.benchmarks.recurrent", "layernorm.benchmarks.loops", "layernorm.recurrent")
+STEPS = 3  # training steps over which a process's memory is counted
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `layernorm bench recurrent` measures; see `recurrent.measure`."""
+
+    kinds: tuple[str, ...] = recurrent.KINDS
+    modes: tuple[str, ...] = recurrent.MODES
+    shapes: tuple[Shape, ...] = recurrent.SHAPES
+    subjects: tuple[str, ...] | None = None
+    threads: int = 1
+    rounds: int = 11
+    seed: int = 0
+
+
+def plan(
+    kind: str = "both",
+    mode: str = "both",
+    shapes: str | None = None,
+    subjects: str | None = None,
+    threads: int | None = None,
+    rounds: int = 11,
+) -> Plan:
+    """The plan that these words describe; None: all shapes, all subjects, torch's threads.
+
+    Raises:
+        ValueError: naming the option, what was expected, what came and what was probably meant.
+    """
+    one_of("kind", kind, [*recurrent.KINDS, "both"])
+    one_of("mode", mode, [*recurrent.MODES, "both"])
+    names = None if subjects is None else tuple(name.strip() for name in subjects.split(","))
+    for name in names or ():
+        one_of("subjects", name, list(recurrent.SUBJECTS["lstm"]))
+    if threads is not None and not 1 <= threads <= (os.cpu_count() or 1):
+        raise ValueError(f"threads: expected 1 to {os.cpu_count()}, got {threads}")
+    if rounds < 6:
+        raise ValueError(f"rounds: expected at least 6, for a 95% interval; got {rounds}")
+    return Plan(
+        recurrent.KINDS if kind == "both" else (kind,),
+        recurrent.MODES if mode == "both" else (mode,),
+        recurrent.SHAPES if shapes is None else tuple(map(_shape, shapes.split(";"))),
+        names,
+        threads or torch.get_num_threads(),
+        rounds,
+    )
+
+
+def settings(huge_pages: str) -> tuple[bool, ...]:
+    """Without and with huge pages, as the word says: off, on, both."""
+    one_of("huge-pages", huge_pages, ["off", "on", "both"])
+    return {"off": (False,), "on": (True,), "both": (False, True)}[huge_pages]
+
+
+def check_outputs(json_path: Path | None, profile: str | None) -> None:
+    """Refuse before the long measurement what could not be written after it.
+
+    Raises:
+        ValueError: the profile is no name, or the path's folder does not exist.
+    """
+    if profile is not None:
+        arm = {"arm": OURS, "method": "layer", "seed": 0}
+        records.key({"experiment": "bench_recurrent", "profile": profile, **arm})
+    if json_path is not None and not json_path.parent.is_dir():
+        raise ValueError(f"json: the folder of {json_path} does not exist; create it first")
+
+
+def run(plan: Plan, settings: Iterable[bool], memory: bool) -> Iterator[Row]:
+    """All rows of the plan, with and without huge pages. If both are wanted, the second time is for
+    ours and torch's alone; memory is that of ours and torch's in training without huge pages.
+
+    Raises:
+        ChildProcessError: a measuring process failed.
+    """
+    for again, huge_pages in enumerate(settings):
+        for row in rows(replace(plan, subjects=PAIR) if again else plan, huge_pages):
+            counted = memory and not huge_pages and row.mode == "training"
+            if counted and row.implementation in PAIR and row.status == MEASURED:
+                size = resident(row.options["kind"], row.implementation, row.shape, plan.threads)
+                row = replace(row, resident_memory=size)
+            yield row
+
+
+def save(rows: Iterable[Row], profile: str) -> Path:
+    """Records of what was measured, without single samples, in the folder of own runs; returns the
+    folder that `layernorm records add` publishes.
+
+    Raises:
+        ValueError: nothing was measured.
+    """
+    kept = [replace(row, samples=()) for row in rows if row.status == MEASURED]
+    if not kept:
+        raise ValueError("profile: nothing was measured, so there is nothing to record")
+    paths = [records.save(record) for record in to_records(kept, profile, DEPENDS)]
+    return paths[0].parent
+
+
+def rows(plan: Plan, huge_pages: bool) -> Iterator[Row]:
+    """The plan's rows, one after the other, measured in a new process.
+
+    Their options say `threads` and `huge_pages`, "on" or "off".
+
+    Raises:
+        ChildProcessError: that process failed; what it wrote to stderr stands above.
+    """
+    for document in _ask("rows", {**asdict(plan), "huge_pages": huge_pages}, huge_pages):
+        yield _row(document)
+
+
+def resident(kind: str, subject: str, shape: Shape, threads: int) -> int | None:
+    """Bytes by which a new process grows at most in three training steps; None if not on Linux.
+
+    Unlike `memory.held` it counts what an implementation keeps outside of torch's tensors, and
+    what it needs for a moment.
+
+    Raises:
+        ChildProcessError: that process failed.
+    """
+    question = {"kind": kind, "subject": subject, "shape": shape, "threads": threads}
+    (answer,) = _ask("resident", question, False)
+    return answer["bytes"]
+
+
+def _shape(text: str) -> Shape:
+    numbers = text.strip().split(",")
+    if len(numbers) != 4 or not all(n.strip().isdigit() and int(n) > 0 for n in numbers):
+        raise ValueError(
+            f"shapes: expected four positive integers T,B,I,H, several with semicolons, such as "
+            f"'50,32,128,128;100,8,400,400'; got {text!r}"
+        )
+    return tuple(map(int, numbers))
+
+
+def _row(document: dict[str, Any]) -> Row:
+    """A row from its JSON form, `dataclasses.asdict`."""
+    lists = {name: tuple(document[name]) for name in ("shape", "samples")}
+    return Row(**document | lists)
+
+
+def _ask(question: str, details: dict[str, Any], huge_pages: bool) -> Iterator[dict[str, Any]]:
+    environment = {name: value for name, value in os.environ.items() if name != HUGE_PAGES}
+    environment |= {HUGE_PAGES: "1"} if huge_pages else {}
+    environment |= {"OMP_NUM_THREADS": str(details["threads"])}
+    command = [sys.executable, "-m", __name__, question, json.dumps(details)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            yield from map(json.loads, process.stdout)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise ChildProcessError(f"the process that measured {question} ended with an error")
+
+
+def _rows(
+    kinds: Iterable[str],
+    shapes: Iterable[Shape],
+    modes: Iterable[str],
+    subjects: Iterable[str] | None,
+    rounds: int,
+    seed: int,
+    **options: Any,
+) -> Iterator[dict[str, Any]]:
+    options["huge_pages"] = "on" if options["huge_pages"] else "off"
+    for kind in kinds:
+        for mode in modes:
+            for shape in shapes:
+                measured = recurrent.measure(
+                    kind, tuple(shape), mode, subjects, rounds=rounds, seed=seed, options=options
+                )
+                yield from map(asdict, measured)
+
+
+def _resident(kind: str, subject: str, shape: Shape, **_: Any) -> Iterator[dict[str, Any]]:
+    chosen = recurrent.SUBJECTS[kind][subject]
+    small = recurrent._Run(chosen, (2, 1, *shape[2:]), "training", 0)
+    measured = recurrent._Run(chosen, tuple(shape), "training", 0)
+    small.call()  # what is set up once
+    del small
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        before = _status("VmRSS")
+    except (OSError, AttributeError):
+        yield {"bytes": None}
+        return
+    for _ in range(STEPS):
+        measured.call()
+    yield {"bytes": max(0, _status("VmHWM") - before)}
+
+
+def _status(name: str) -> int:
+    """Bytes of an entry in the system's account of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith(f"{name}:"))
+    return int(line.split()[1]) * 1024
+
+
+if __name__ == "__main__":
+    asked, given = sys.argv[1], json.loads(sys.argv[2])
+    torch.set_num_threads(given["threads"])
+    for answer in {"rows": _rows, "resident": _resident}[asked](**given):
+        print(json.dumps(answer), flush=True)
