@@ -2,8 +2,8 @@
 
 Arms, comparisons and rule are those of the study `adding`, on a task of another kind: five symbols
 of eight are to be named, in their order, after a lag of blanks. Guessing costs ln 8, about 2.08
-nats a symbol; the margin is 0.05 nats. The lag and the budget were set in a pilot of `none`,
-`rescaled` and `paper` at two rates with one seed.
+nats a symbol; the margin is 0.05 nats. Lag and budget were set in a pilot of `none`, `rescaled` and
+`paper` (lags 20 and 30, two rates, the seed of the tuning).
 """
 
 from layernorm.studies import adding
