@@ -13,6 +13,7 @@ from layernorm.benchmarks.processes import Plan
 from layernorm.benchmarks.recurrent import SUBJECTS, Subject, measure
 from layernorm.benchmarks.report import Row
 from layernorm.benchmarks.timing import CpuTimer
+from layernorm.claims import chapter_11
 from layernorm.recurrent import LayerNormLSTM, definition
 
 SHAPE = (4, 2, 3, 5)
@@ -186,9 +187,9 @@ def test_a_plan_from_words():
     assert processes.plan().threads == torch.get_num_threads()
 
 
-def made(implementation, shape, ratio, mode="training", pages="off", **fields):
+def made(implementation, shape, ratio, mode="training", pages="off", kind="lstm", **fields):
     row = Row("recurrent", "layer", implementation, "torch", mode, shape, "float32", "cpu", 0, "")
-    options = {"kind": "lstm", "rounds": 6, "threads": 1, "huge_pages": pages}
+    options = {"kind": kind, "rounds": 6, "threads": 1, "huge_pages": pages}
     times = {"seconds": 0.001 * ratio, "p20": 0.001, "p80": 0.002, "ratio": ratio}
     interval = {"ratio_low": ratio - 0.1, "ratio_high": ratio + 0.1}
     filled = {"status": "measured", "error": 0.5, "options": options}
@@ -271,3 +272,38 @@ def test_rows_as_json(tmp_path):
     document = json.loads((tmp_path / "rows.json").read_text())
     assert [processes._row(row) for row in document["rows"]] == two_shapes()
     assert document["environment"]["threads"] == torch.get_num_threads()
+
+
+VERDICTS = {  # ratio of ours, of the loop, of the loop without norms; verdicts of both claims
+    "fast": (0.9, 4.0, 2.0, "supported here", "supported here"),
+    "slow": (1.5, 2.0, 2.2, "opposite here", "opposite here"),
+    "between": (1.1, 2.2, 2.0, "inconclusive", "inconclusive"),
+}
+
+
+@pytest.mark.parametrize("case", VERDICTS)
+def test_claims_about_cost_follow_the_published_record(case, tmp_path, monkeypatch):
+    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setattr("layernorm.records.published.published_folder", lambda: tmp_path)
+    claims = chapter_11.no_significant_cost_per_step, chapter_11.slower_per_update
+    assert [claim().verdict for claim in claims] == ["not yet tested"] * 2
+    ours, loop, plain, *expected = VERDICTS[case]
+    ratios = {"torch": 1.0, "ours": ours, "loop": loop, "plain loop": plain}
+    rows = [
+        made(name, shape, ratio, kind=kind, ratio_low=ratio - 0.01, ratio_high=ratio + 0.01)
+        for name, ratio in ratios.items()
+        for shape in ((1, 2, 3, 4), (5, 6, 7, 8))
+        for kind in recurrent.KINDS
+    ]
+    rows += [
+        made("ours", (1, 2, 3, 4), 9.0, pages="on"),
+        made("ours", (1, 2, 3, 4), 9.0, "inference"),
+    ]
+    processes.save(rows, "cpu")
+    assert [claim().verdict for claim in claims] == expected
+
+
+def test_one_shape_is_enough_to_leave_a_claim_open(monkeypatch):
+    finding = chapter_11.judged({("lstm", (1,)): (0.8, 0.9), ("gru", (1,)): (1.2, 1.3)}, "a", "b")
+    assert finding.verdict == "inconclusive"
+    assert "LSTM surely below on 1 and surely above on 0 of 1 shapes" in finding.evidence
