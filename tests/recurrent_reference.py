@@ -1,7 +1,6 @@
 """An independent recurrent net: one sequence, one vector, one gate at a time, written from the
 paper's equations with torch's own layer norm. Slow, differentiable, without padding or batches."""
 
-import importlib.util
 import itertools
 
 import pytest
@@ -10,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import layernorm
+from layernorm.recurrent import layers
 from layernorm.recurrent.variants import VARIANTS
 
 LAYERS = {
@@ -18,8 +18,7 @@ LAYERS = {
     "rnn": layernorm.LayerNormRNN,
 }
 TORCHS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
-FUSED = importlib.util.find_spec("layernorm.recurrent.fused") is not None
-BACKENDS = ("reference", "fused") if FUSED else ("reference",)
+BACKENDS = tuple(b for b in layers.BACKENDS if b != "auto")
 
 
 def usable(backend: str, kind: str, dtype: torch.dtype, variant="paper", projection=False) -> str:

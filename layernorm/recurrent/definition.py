@@ -167,6 +167,8 @@ def _over_time(step, x: Tensor, batch_sizes: Tensor | None, states, reverse: boo
     outputs = []
     for rows, n in reversed(parts) if reverse else parts:
         new = step(rows, *(s[:n] for s in states))
+        # Under autocast, too, a state keeps its type.
+        new = [a.to(s.dtype) for a, s in zip(new, states, strict=True)]
         outputs.append(new[0])
         states = [
             a if n == batch else torch.cat([a, s[n:]]) for a, s in zip(new, states, strict=True)

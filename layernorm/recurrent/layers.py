@@ -13,7 +13,8 @@ between -1/sqrt(H) and 1/sqrt(H), as torch's; gains at 1, biases at 0.
 `backend` says who computes: "reference" is `layernorm.recurrent.definition`, "auto" the fastest
 that gives the same numbers.
 
-Under autocast the matrix products are in half precision; states and outputs are float32.
+Under autocast the matrix products may be in half precision; states and outputs keep the weights'
+type.
 """
 
 import warnings
