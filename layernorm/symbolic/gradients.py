@@ -96,7 +96,7 @@ def affine() -> dict[str, sympy.Expr]:
     return {"c": c, "dgain": dgain, "dbias": dbias}
 
 
-def jacobian(method: str, n: int) -> sympy.Matrix:
+def jacobian(method: str, n: Any) -> sympy.Matrix:
     """The matrix of all d x_hat[k] / d v[j] for n numbers, by SymPy's own differentiation.
 
     Nothing but the definition is used: an independent check of `derive`, and the symbols are
