@@ -10,6 +10,7 @@ from layernorm.modules import (
     WeightNormLinear,
 )
 from layernorm.recurrent import (
+    BatchNormLSTM,
     LayerNormGRU,
     LayerNormGRUCell,
     LayerNormLSTM,
@@ -17,7 +18,6 @@ from layernorm.recurrent import (
     LayerNormRNN,
     LayerNormRNNCell,
 )
-from layernorm.recurrent.batch_norm import BatchNormLSTM
 
 __all__ = [
     "BatchNorm",

@@ -1,9 +1,11 @@
-"""Layer-normalized recurrent nets: the definition over sequences, cells, layers like torch's."""
+"""Recurrent nets with normalization inside: definitions over sequences, cells, and layers."""
 
+from layernorm.recurrent.batch_norm import BatchNormLSTM
 from layernorm.recurrent.cells import LayerNormGRUCell, LayerNormLSTMCell, LayerNormRNNCell
 from layernorm.recurrent.layers import LayerNormGRU, LayerNormLSTM, LayerNormRNN
 
 __all__ = [
+    "BatchNormLSTM",
     "LayerNormGRU",
     "LayerNormGRUCell",
     "LayerNormLSTM",

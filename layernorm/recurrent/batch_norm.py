@@ -9,14 +9,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from layernorm._validation import checked
-from layernorm.recurrent.step_norm import (
-    StepNorm,
-    check_call,
-    check_settings,
-    check_tensor,
-    checked_lengths,
-    reversal,
-)
+from layernorm.recurrent import checks
+from layernorm.recurrent.step_norm import StepNorm, check_call, check_settings, reversal
 
 TERMS = ("ih", "hh", "c")  # what is normalized: input term, recurrent term, cell output
 
@@ -275,13 +269,11 @@ class BatchNormLSTM(nn.Module):
             return input, unpack
         single = input.dim() == 2
         x = input[:, None] if single else input.transpose(0, 1) if self.batch_first else input
-        if x.shape[0] == 0:
-            raise ValueError(f"input must have at least one step, got shape {tuple(input.shape)}")
         steps, batch, _ = x.shape
         if lengths is None:
             packed = PackedSequence(x.flatten(0, 1), torch.full((steps,), batch))
         else:
-            lengths = checked_lengths(lengths, steps, batch)
+            lengths = torch.as_tensor(lengths).cpu()
             packed = pack_padded_sequence(x, lengths, enforce_sorted=False)
 
         def unpack(y, *states):
@@ -323,8 +315,7 @@ class BatchNormLSTM(nn.Module):
             zero = packed.data.new_zeros(shape)
             return list(zip(zero, zero, strict=True))
         single = isinstance(input, Tensor) and input.dim() == 2
-        for name, state in zip(("h_0", "c_0"), hx, strict=True):
-            check_tensor(name, state, shape[::2] if single else shape, packed.data)
+        checks.initial_states(hx, 2, [shape[::2] if single else shape] * 2, self.weight_ih_l0)
         states = (state[:, None] if single else state for state in hx)
         if packed.sorted_indices is not None:
             states = (state[:, packed.sorted_indices] for state in states)

@@ -1,14 +1,15 @@
 """What `BatchNormLSTM` is made of: the norm of one term over the steps, and checks of input."""
 
-import math
-from numbers import Integral, Real
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
+from layernorm import _validation
+from layernorm.recurrent import checks
+
+SIZES = ("input_size", "hidden_size", "num_layers", "max_length", "min_samples")
 STATISTICS, BEYOND = ("per_step", "sequence"), ("last", "error")
 
 
@@ -71,30 +72,18 @@ def reversal(batch_sizes: Int[Tensor, " steps"]) -> Int[Tensor, " rows"]:
     return starts[lengths[case] - 1 - steps] + case
 
 
-def check_settings(eps, dropout, momentum, **settings) -> None:
+def check_settings(self, eps, momentum, **settings) -> None:
     """The constructor's arguments."""
-    settings |= {"eps": eps, "dropout": dropout, "momentum": momentum}
-    least = {"input_size": 1, "hidden_size": 1, "num_layers": 1, "max_length": 1, "min_samples": 2}
-    for name, low in least.items():
-        value = settings[name]
-        if isinstance(value, bool) or not isinstance(value, Integral):
-            raise TypeError(f"{name} must be an int, got {value!r}")
-        if value < low:
-            raise ValueError(f"{name} must be at least {low}, got {value}")
-    for name in ("gain", "eps", "dropout", "forget_bias", "momentum"):
-        value = settings[name]
-        if name == "momentum" and value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise TypeError(f"{name} must be a number, got {value!r}")
-        if not math.isfinite(value):
-            raise ValueError(f"{name} must be finite, got {value}")
-    if eps <= 0:
-        raise ValueError(
-            f"eps must be positive, got {eps}: the first recurrent term W_h 0 has no variance"
-        )
-    if not 0 <= dropout <= 1:
-        raise ValueError(f"dropout must be a probability, in [0, 1], got {dropout}")
+    checks.sizes(**{name: settings[name] for name in SIZES})
+    if settings["min_samples"] < 2:
+        raise ValueError(f"min_samples must be at least 2, got {settings['min_samples']}")
+    for name in ("gain", "forget_bias", "dropout"):
+        _validation._finite(name, settings[name])
+    if not 0 <= settings["dropout"] <= 1:
+        raise ValueError(f"dropout must be a probability, in [0, 1], got {settings['dropout']}")
+    _validation.settings(eps, momentum)
+    if eps == 0:
+        raise ValueError("eps must be positive, got 0: the first recurrent term has no variance")
     if momentum is not None and not 0 < momentum <= 1:
         raise ValueError(f"momentum must lie in (0, 1] or be None, got {momentum}")
     for name, known in (("statistics", STATISTICS), ("beyond", BEYOND)):
@@ -103,41 +92,21 @@ def check_settings(eps, dropout, momentum, **settings) -> None:
 
 
 def check_call(self, input, hx, lengths) -> None:
-    """The arguments of a call, as far as they do not depend on each other."""
-    packed = isinstance(input, PackedSequence)
-    single = not packed and isinstance(input, Tensor) and input.dim() == 2
-    shape = (None, self.input_size) if packed or single else (None, None, self.input_size)
-    name, x = ("input.data", input.data) if packed else ("input", input)
-    check_tensor(name, x, shape, self.weight_ih_l0)
-    if packed and lengths is not None:
-        raise ValueError("lengths must be None where input is a PackedSequence, got both")
-    if hx is not None and (not isinstance(hx, tuple | list) or len(hx) != 2):
-        raise TypeError(f"hx must be a pair (h_0, c_0) of tensors, got {type(hx).__name__}")
-    if lengths is not None:
-        lengths = torch.as_tensor(lengths)
-        if lengths.is_floating_point() or lengths.dtype == torch.bool:
-            raise TypeError(f"lengths must be whole numbers, got {lengths.dtype}")
-
-
-def check_tensor(name: str, t, shape: tuple[int | None, ...], like: Tensor) -> None:
-    """A tensor of this shape (None: any size) and of the type of `like`."""
-    if not isinstance(t, Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor, got {type(t).__name__}")
-    if t.dim() != len(shape) or any(
-        n is not None and n != m for n, m in zip(shape, t.shape, strict=True)
-    ):
-        wanted = ", ".join("any" if n is None else str(n) for n in shape)
-        raise ValueError(f"{name} must have shape ({wanted}), got {tuple(t.shape)}")
-    if t.dtype != like.dtype and not torch.is_autocast_enabled(t.device.type):
-        raise TypeError(
-            f"{name} must have the type of the layer, {like.dtype}, got {t.dtype}; convert one of "
-            "them with .to(...)"
+    """The arguments of a call, as far as they can be judged one by one."""
+    checks.layer_input(input, self, self.weight_ih_l0)
+    if hx is not None and not isinstance(hx, tuple | list):
+        checks.initial_states(hx, 2, [], self.weight_ih_l0)  # refuses it
+    if lengths is None:
+        return
+    if isinstance(input, PackedSequence) or input.dim() == 2:
+        raise ValueError(
+            "lengths must be None, got some: they are for padded batches, not for a PackedSequence "
+            "or a single sequence"
         )
-
-
-def checked_lengths(lengths, steps: int, batch: int) -> Tensor:
-    """One length for each sequence of a padded batch, on the CPU."""
-    lengths = torch.as_tensor(lengths).cpu()
+    lengths = torch.as_tensor(lengths)
+    batch, steps = input.shape[:2] if self.batch_first else input.shape[1::-1]
+    if lengths.is_floating_point() or lengths.dtype == torch.bool:
+        raise TypeError(f"lengths must be whole numbers, got {lengths.dtype}")
     if lengths.shape != (batch,):
         raise ValueError(
             f"lengths must have shape ({batch},), one for each sequence, got {tuple(lengths.shape)}"
@@ -147,4 +116,3 @@ def checked_lengths(lengths, steps: int, batch: int) -> Tensor:
             f"lengths must lie in 1 to {steps}, the padded length, got {lengths.tolist()}; leave "
             "empty sequences out of the batch"
         )
-    return lengths
