@@ -9,18 +9,18 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from layernorm import records
-from layernorm.studies import sequences, training
+from layernorm.studies import digit_rows, sequences, training
 
 TUNING_SEED = 1000
-NOT_PLANS = ("planning", "sequences", "training", "__main__")
+NOT_PLANS = ("digit_rows", "planning", "sequences", "training", "__main__")
 
-Config = training.Config | sequences.Config
+TRAINERS = {module.Config: module for module in (digit_rows, sequences, training)}
+Config = digit_rows.Config | sequences.Config | training.Config
 
 
 def train(config: Config, profile: str = "book") -> records.Record:
-    """One run, a configuration in, a record out: of the digits or of sequences, by its type."""
-    trainer = sequences if isinstance(config, sequences.Config) else training
-    return trainer.train(config, profile)
+    """One run, a configuration in, a record out: by the module that its type comes from."""
+    return TRAINERS[type(config)].train(config, profile)
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Plan:
     rate). `primary` is the metric verdicts are given on (lower is better), `margin` the difference
     too small to matter, in the metric's unit. `tuned_on` is the final metric, of the validation
     examples, whose lowest value chooses a learning rate: one that rewards what `primary` measures.
-    `configuration` is the class of its runs' configurations (digits, or sequences).
+    `configuration` is the class of its runs' configurations (one of `TRAINERS`).
     """
 
     name: str
