@@ -1,0 +1,138 @@
+"""Calls into the library of `native/`: its arguments, its threads, and memory used again."""
+
+import ctypes
+import functools
+import threading
+
+import torch
+from torch import Tensor
+
+from layernorm.recurrent import build
+
+
+@functools.cache
+def library() -> ctypes.CDLL | build.BuildError:
+    try:
+        loaded = build.load()
+    except build.BuildError as reason:
+        return reason
+    try:  # the threads that torch itself uses
+        symbols = ctypes.CDLL(None)
+        gomp = (symbols.GOMP_parallel, symbols.omp_get_num_threads)
+        loaded.use_gomp(*(ctypes.cast(symbol, ctypes.c_void_p) for symbol in gomp))
+    except (OSError, AttributeError):
+        pass  # a torch without libgomp: threads of our own
+    return loaded
+
+
+class _Arguments(ctypes.Structure):
+    """`Arguments` of native/sequence.h, field by field."""
+
+    INPUTS = [
+        "x",
+        "h0",
+        "c0",
+        "w_ih",
+        "w_hh",
+        "bias",
+        "gain_x",
+        "bias_x",
+        "gain_h",
+        "bias_h",
+        "gain_c",
+        "bias_c",
+        "y",
+        "h_n",
+        "c_n",
+        "hat_x",
+        "hat_h",
+        "cell",
+        "scales",
+        "dy",
+        "dh_n",
+        "dc_n",
+        "dx",
+        "dh0",
+        "dc0",
+        "dw_ih",
+        "dw_hh",
+        "dbias",
+        "dbias_n",
+        "dgain_x",
+        "dgain_h",
+        "dgain_c",
+        "dbias_c",
+    ]
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ["steps", "batch", "inputs", "units"]),
+        ("batch_sizes", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ["threads", "reverse", "terms", "groups", "carry"]),
+        ("eps", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in INPUTS),
+    )
+
+
+def call(function: str, gates: int, batch_sizes: Tensor | None, numbers: dict, **tensors) -> None:
+    """Hand everything to the library, which trusts it: sizes are checked here."""
+    x, h0 = tensors["x"], tensors["h0"]
+    (rows, inputs), (batch, units) = x.shape, h0.shape
+    steps = len(batch_sizes) if batch_sizes is not None else rows // batch if batch else 0
+    sizes = {
+        "x": rows * inputs, "dx": rows * inputs,
+        "h0": batch * units, "c0": batch * units, "w_ih": gates * units * inputs,
+        "w_hh": gates * units * units, "gain_c": units, "bias_c": units,
+    }  # fmt: skip
+    covered = int(batch_sizes.sum()) if batch_sizes is not None else steps * batch
+    if covered != rows:
+        raise ValueError(f"x must have {covered} rows, as many as the steps together, got {rows}")
+    arguments = _Arguments(
+        steps=steps, batch=batch, inputs=inputs, units=units, threads=torch.get_num_threads(),
+        batch_sizes=None if batch_sizes is None else batch_sizes.data_ptr(), **numbers,
+    )  # fmt: skip
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        expected = sizes.get(name, tensor.numel())
+        if tensor.dtype != x.dtype or not tensor.is_contiguous() or tensor.numel() != expected:
+            raise ValueError(
+                f"{name} must be contiguous {x.dtype} with {expected} elements, got "
+                f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+            )
+        setattr(arguments, name, tensor.data_ptr())
+    loaded = library()
+    if not isinstance(loaded, ctypes.CDLL):
+        raise RuntimeError(f"the fused path cannot be used here: {loaded}")
+    suffix = "double" if x.dtype == torch.float64 else "float"
+    if getattr(loaded, f"{function}_{suffix}")(ctypes.byref(arguments)):
+        raise MemoryError(f"{function}: no memory for the working space of {units} units")
+
+
+class Pool:
+    """Memory for what forward passes keep, used again when the graph that held it is gone.
+
+    A training step asks for the same sizes over and over, and fresh memory costs a page fault for
+    every 4 kB, which on small nets takes longer than the arithmetic.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.storages: list[torch.UntypedStorage] = []
+
+    def take(self, like: Tensor, count: int) -> Tensor:
+        need = count * like.element_size()
+        with self.lock:
+            idle = [s for s in self.storages if torch._C._storage_Use_Count(s._cdata) == 1]
+            fitting = [s for s in idle if need <= s.nbytes() <= 2 * need]
+            if fitting:
+                storage = fitting[0]
+            else:
+                for s in idle[4:]:  # sizes of the past
+                    self.storages.remove(s)
+                storage = like.new_empty(count).untyped_storage()
+                if isinstance(loaded := library(), ctypes.CDLL):
+                    loaded.use_huge_pages(storage.data_ptr(), need)
+                self.storages.append(storage)
+            return like.new_empty(0).set_(storage, 0, (count,))
+
+
+pool = Pool()

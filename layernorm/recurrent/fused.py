@@ -1,0 +1,105 @@
+"""The layer-normalized LSTM and GRU over whole sequences, fast on CPUs.
+
+The same functions as in `layernorm.recurrent.definition`, computed by the C++ of `native/`: the
+threads split the hidden units, and one pass over a step's rows does both norms, the gates, the
+cell and its norm. Each is registered with torch as an operator (`layernorm::lstm`,
+`layernorm::lstm_backward`, ...), so that `torch.compile` and `torch.export` take it as it is.
+
+float32 and float64 are computed in themselves, float16 and bfloat16 in float32. There is no second
+derivative; asking for one is an error.
+"""
+
+import ctypes
+import functools
+import warnings
+
+import torch
+from torch import Tensor
+
+from layernorm.recurrent import binding, operators
+from layernorm.recurrent.definition import GRUWeights, LSTMWeights
+
+
+class SlowPathWarning(RuntimeWarning):
+    """The recurrent layers run their definition although the fused path covers the case."""
+
+
+@torch.compiler.assume_constant_result
+def refusal(
+    kind: str,
+    device_type: str,
+    dtype: torch.dtype,
+    *,
+    variant: str = "paper",
+    projection: bool = False,
+) -> str | None:
+    """Why the fused path cannot compute this; None if it can.
+
+    The first call that gets as far compiles the library, or loads it.
+    """
+    if kind not in ("lstm", "gru"):
+        return f"there is no fused {kind}; the definition computes it"
+    if kind == "lstm" and variant not in operators.VARIANTS:
+        return f"variant {variant!r} is not one of {', '.join(operators.VARIANTS)}"
+    if device_type != "cpu":
+        return f"it runs on CPUs, and the tensors are on {device_type}"
+    if not dtype.is_floating_point:
+        return f"it computes floating-point numbers, not {dtype}"
+    if projection:
+        return "it has no projections (proj_size)"
+    library = binding.library()
+    return None if isinstance(library, ctypes.CDLL) else str(library)
+
+
+@functools.cache
+def warn_once(reason: str) -> None:
+    """Say that the definition stands in because the library could not be had; once."""
+    warnings.warn(
+        f"layernorm's recurrent layers run their definition, several times slower: {reason}",
+        SlowPathWarning,
+        stacklevel=2,
+    )
+
+
+def lstm(
+    x: Tensor,
+    batch_sizes: Tensor | None,
+    h0: Tensor,
+    c0: Tensor,
+    weights: LSTMWeights,
+    eps: float = 1e-5,
+    variant: str = "paper",
+    reverse: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`definition.lstm` without projections: same arguments, same results."""
+    kind, tensors = _computed_in(
+        x, h0, c0, weights.w_ih, weights.w_hh, weights.b,
+        *(weights.ln_ih or (None, None)), *(weights.ln_hh or (None, None)), *weights.ln_c,
+    )  # fmt: skip
+    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    y, h_n, c_n, _ = operators.lstm(*tensors, batch_sizes, eps, variant, reverse, keep)
+    return y.to(kind), h_n.to(kind), c_n.to(kind)
+
+
+def gru(
+    x: Tensor,
+    batch_sizes: Tensor | None,
+    h0: Tensor,
+    weights: GRUWeights,
+    eps: float = 1e-5,
+    reverse: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """`definition.gru`: same arguments, same results."""
+    kind, tensors = _computed_in(
+        x, h0, weights.w_ih, weights.w_hh, weights.b, *weights.ln_ih, *weights.ln_hh
+    )
+    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    y, h_n, _ = operators.gru(*tensors, batch_sizes, eps, reverse, keep)
+    return y.to(kind), h_n.to(kind)
+
+
+def _computed_in(x: Tensor, *others: Tensor | None) -> tuple[torch.dtype, list[Tensor | None]]:
+    """The type of the results (float32 under autocast), and the tensors in that to compute in."""
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    kind = compute if torch.is_autocast_enabled("cpu") else x.dtype
+    return kind, [None if t is None else t.to(compute).contiguous() for t in (x, *others)]

@@ -1,0 +1,129 @@
+// The layer-normalized GRU over a sequence (paper, eqs. 26-28; layernorm.functional.ln_gru_step):
+//   (r, z) = LN(W_x x) + LN(W_h h) + b    over both gates' units
+//   n = tanh(LN(W x) + b_n + σ(r) LN(U h)),   h' = (1 − σ(z)) n + σ(z) h
+// Each row of a term has two norms: of the gates, 2H, and of the candidate, H.
+#pragma once
+#include "sequence.h"
+
+constexpr int kGruNorms = 2;
+constexpr int64_t kGruFrom[] = {0, 2}, kGruGates[] = {2, 1};  // first gate and number, of each norm
+
+template <class T> class GruForward {
+ public:
+  explicit GruForward(const Arguments& arguments)
+      : a(arguments), steps(a), shares{a.units, team_size(a)}, eps(T(a.eps)) {
+    for (const auto& b : steps.blocks()) rows = std::max(rows, b.end - b.begin);
+    lay_out();
+    scratch.reserve();
+    lay_out();
+  }
+  void run() {
+    run_team(shares.members, [this](int k) { run(k); });
+  }
+
+ private:
+  struct Member {
+    T *w_ih, *w_hh, *gain_x, *gain_h, *shift_x, *shift_h;
+    T *u, *v;  // W_x x of a block of steps; W_h h of one step
+    Moments<T> *of_x, *of_h;
+  };
+  const Arguments& a;
+  const Steps steps;
+  const Shares shares;
+  const T eps;
+  Scratch scratch;
+  Barrier barrier{shares.members};
+  std::vector<Member> members{size_t(shares.members)};
+  T* h;  // (B, H)
+  int64_t rows = 0;
+
+  void lay_out() {
+    h = scratch.take<T>(a.batch * a.units);
+    for (int k = 0; k < shares.members; ++k) {
+      const int64_t n = shares.size(k), wide = padded<T>(3 * n);
+      auto take = [&](int64_t count) { return scratch.take<T>(count); };
+      auto parts = [&] { return scratch.take<Moments<T>>(kGruNorms * a.batch); };
+      members[k] = {take(a.inputs * wide), take(a.units * wide), take(3 * n), take(3 * n),
+                    take(3 * n), take(3 * n), take(rows * wide), take(a.batch * wide),
+                    parts(), parts()};
+    }
+  }
+
+  void prepare(int k) {
+    const Member& m = members[k];
+    const Mine<T> mine{shares.begin(k), shares.size(k), a.units};
+    mine.pack_forward(m.w_ih, a.w_ih, a.inputs, 3);
+    mine.pack_forward(m.w_hh, a.w_hh, a.units, 3);
+    mine.gather(m.gain_x, a.gain_x, 3, 1);
+    mine.gather(m.gain_h, a.gain_h, 3, 1);
+    mine.gather(m.shift_x, a.bias_x, 3);
+    mine.add(m.shift_x, a.bias, 3);
+    mine.gather(m.shift_h, a.bias_h, 3);
+    for (int64_t r = 0; r < a.batch; ++r)
+      std::copy_n(in<T>(a.h0) + r * a.units + mine.first, mine.n, h + r * a.units + mine.first);
+    barrier.wait();
+  }
+
+  void run(int k) {
+    prepare(k);
+    const Member& m = members[k];
+    const int64_t n = shares.size(k), first = shares.begin(k), H = a.units;
+    const int64_t wide = padded<T>(3 * n);
+    for (const auto& block : steps.blocks()) {
+      multiply<T>({in<T>(a.x) + block.begin * a.inputs, a.inputs}, block.end - block.begin, m.w_ih,
+                  a.inputs, {m.u, wide}, 3 * n);
+      for (int64_t s = block.first; s < block.last; ++s) {
+        const int64_t t = steps.time(s), count = steps.rows(t), offset = steps.offset(t);
+        T* u = m.u + (offset - block.begin) * wide;
+        multiply<T>({h, H}, count, m.w_hh, H, {m.v, wide}, 3 * n);
+        for (int64_t r = 0; r < count; ++r)
+          for (int q = 0; q < kGruNorms; ++q) {
+            const int64_t at = r * wide + kGruFrom[q] * n;
+            m.of_x[r * kGruNorms + q] = moments(u + at, kGruGates[q] * n);
+            m.of_h[r * kGruNorms + q] = moments(m.v + at, kGruGates[q] * n);
+          }
+        barrier.wait();
+        for (int64_t r = 0; r < count; ++r) update(k, r, offset + r, u + r * wide, m.v + r * wide);
+        barrier.wait();
+      }
+    }
+    for (int64_t r = 0; r < a.batch; ++r)
+      std::copy_n(h + r * H + first, n, out<T>(a.h_n) + r * H + first);
+  }
+
+  Scale<T> scale(Moments<T>* Member::*parts, int64_t r, int q) const {
+    return together<T>(
+        shares.members, kGruGates[q] * a.units, eps,
+        [&](int k) { return (members[k].*parts)[r * kGruNorms + q]; },
+        [&](int k) { return kGruGates[q] * shares.size(k); });
+  }
+
+  void update(int k, int64_t r, int64_t at, T* u, T* v) {
+    const Member& m = members[k];
+    const int64_t n = shares.size(k), first = shares.begin(k);
+    const Mine<T> mine{first, n, a.units};
+    for (int q = 0; q < kGruNorms; ++q) {
+      const auto of_x = scale(&Member::of_x, r, q), of_h = scale(&Member::of_h, r, q);
+      normalize(u + kGruFrom[q] * n, kGruGates[q] * n, of_x);
+      normalize(v + kGruFrom[q] * n, kGruGates[q] * n, of_h);
+      if (a.scales && k == 0) {
+        T* scales = out<T>(a.scales) + at * 2 * kGruNorms;
+        scales[q] = of_x.inverse, scales[kGruNorms + q] = of_h.inverse;
+      }
+    }
+    if (a.hat_x) {
+      mine.scatter(out<T>(a.hat_x) + at * 3 * a.units, u, 3);
+      mine.scatter(out<T>(a.hat_h) + at * 3 * a.units, v, 3);
+    }
+    affine(u, u, m.gain_x, m.shift_x, 3 * n);
+    affine(v, v, m.gain_h, m.shift_h, 3 * n);
+    const T *xr = u, *xz = u + n, *xn = u + 2 * n, *hr = v, *hz = v + n, *hn = v + 2 * n;
+    T *state = h + r * a.units + first, *y = out<T>(a.y) + at * a.units + first;
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) {
+      const T z = sigmoid(xz[j] + hz[j]);
+      const T candidate = tanh_(xn[j] + sigmoid(xr[j] + hr[j]) * hn[j]);
+      y[j] = state[j] = (1 - z) * candidate + z * state[j];
+    }
+  }
+};

@@ -1,0 +1,173 @@
+// The gradient of GruForward, from the last step to the first; the gates are computed again from
+// the normalized summed inputs that the forward pass has kept.
+#pragma once
+#include "gru.h"
+
+template <class T> class GruBackward {
+ public:
+  explicit GruBackward(const Arguments& arguments)
+      : a(arguments), steps(a), shares{a.units, team_size(a)}, inputs{a.inputs, shares.members} {
+    for (const auto& b : steps.blocks()) rows = std::max(rows, b.end - b.begin);
+    lay_out();
+    scratch.reserve();
+    lay_out();
+  }
+  void run() {
+    run_team(shares.members, [this](int k) { run(k); });
+  }
+
+ private:
+  struct Member {
+    T *w_ih, *w_hh, *packed;
+    const T** before;
+    T *gain_x, *gain_h, *shift_x, *shift_h;
+    T *p, *ph;      // gradients of the terms of x and of h, after their norms' gains and biases
+    Sums<T> *of_x, *of_h;
+    Total<T> dshift_x, dshift_h, dgain_x, dgain_h;
+  };
+  const Arguments& a;
+  const Steps steps;
+  const Shares shares, inputs;
+  Scratch scratch;
+  Barrier barrier{shares.members};
+  std::vector<Member> members{size_t(shares.members)};
+  T *dh, *dh_sums, *dx_sums;  // (B, H); of a block of steps (rows, 3H)
+  int64_t rows = 0;
+
+  void lay_out() {
+    dh = scratch.take<T>(a.batch * a.units);
+    dh_sums = scratch.take<T>(rows * 3 * a.units);
+    dx_sums = scratch.take<T>(rows * 3 * a.units);
+    for (int k = 0; k < shares.members; ++k) {
+      const int64_t n = shares.size(k), i = inputs.size(k);
+      auto take = [&](int64_t count) { return scratch.take<T>(count); };
+      auto parts = [&] { return scratch.take<Sums<T>>(kGruNorms * a.batch); };
+      auto total = [&] { return take_total<T>(scratch, 3 * n); };
+      members[k] = {take(3 * a.units * padded<T>(i)), take(3 * a.units * padded<T>(n)),
+                    take(rows * padded<T>(std::max(n, i))), scratch.take<const T*>(rows),
+                    take(3 * n), take(3 * n), take(3 * n), take(3 * n),
+                    take(a.batch * 3 * n), take(a.batch * 3 * n), parts(), parts(),
+                    total(), total(), total(), total()};
+    }
+  }
+
+  void prepare(int k) {
+    const Member& m = members[k];
+    const Mine<T> mine{shares.begin(k), shares.size(k), a.units};
+    const int64_t i = inputs.begin(k), H = a.units;
+    if (a.dx)
+      pack(m.w_ih, 3 * H, inputs.size(k), [&](int64_t row, int64_t j) {
+        return in<T>(a.w_ih)[row * a.inputs + i + j];
+      });
+    pack(m.w_hh, 3 * H, mine.n, [&](int64_t row, int64_t j) {
+      return in<T>(a.w_hh)[row * H + mine.first + j];
+    });
+    mine.gather(m.gain_x, a.gain_x, 3, 1);
+    mine.gather(m.gain_h, a.gain_h, 3, 1);
+    mine.gather(m.shift_x, a.bias_x, 3);
+    mine.add(m.shift_x, a.bias, 3);
+    mine.gather(m.shift_h, a.bias_h, 3);
+    for (const auto& t : {m.dshift_x, m.dshift_h, m.dgain_x, m.dgain_h}) t.clear();
+    for (int64_t r = 0; r < a.batch; ++r)
+      for (int64_t j = 0; j < mine.n; ++j) {
+        const int64_t at = r * H + mine.first + j;
+        dh[at] = a.dh_n ? in<T>(a.dh_n)[at] : 0;
+      }
+  }
+
+  void run(int k) {
+    prepare(k);
+    const Member& m = members[k];
+    const int64_t n = shares.size(k), H = a.units;
+    const auto blocks = steps.blocks();
+    for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+      for (int64_t s = block->last - 1; s >= block->first; --s) {
+        const int64_t t = steps.time(s), count = steps.rows(t), offset = steps.offset(t);
+        for (int64_t r = 0; r < count; ++r) gates(k, r, offset + r, steps.before(s, r));
+        for (const auto& total : {m.dshift_x, m.dshift_h, m.dgain_x, m.dgain_h}) total.flush();
+        barrier.wait();
+        for (int64_t r = 0; r < count; ++r) summed(k, r, offset + r, offset + r - block->begin);
+        barrier.wait();
+        multiply<T>({dh_sums + (offset - block->begin) * 3 * H, 3 * H}, count, m.w_hh, 3 * H,
+                    {dh + shares.begin(k), H}, n, true);
+      }
+      block_gradients(a, steps, *block, block != blocks.rbegin(), 3 * H, dh_sums, dx_sums, shares,
+                      inputs, k, m.w_ih, m.before, m.packed);
+      barrier.wait();  // the next block writes to dh_sums
+    }
+    finish(k);
+  }
+
+  // From dh' through the update and the gates, up to the norms; dh keeps what goes around them.
+  void gates(int k, int64_t r, int64_t at, int64_t before) {
+    const Member& m = members[k];
+    const int64_t n = shares.size(k), first = shares.begin(k), H = a.units;
+    const T *hat_x = in<T>(a.hat_x) + at * 3 * H + first, *hat_h = in<T>(a.hat_h) + at * 3 * H + first;
+    T *p = m.p + r * 3 * n, *ph = m.ph + r * 3 * n;
+    for (int g = 0; g < 3; ++g) {
+      affine(p + g * n, hat_x + g * H, m.gain_x + g * n, m.shift_x + g * n, n);
+      affine(ph + g * n, hat_h + g * H, m.gain_h + g * n, m.shift_h + g * n, n);
+    }
+    const T* h = (before < 0 ? in<T>(a.h0) + r * H : in<T>(a.y) + before * H) + first;
+    const T* dy = in<T>(a.dy) + at * H + first;
+    T* state = dh + r * H + first;
+    T *pr = p, *pz = p + n, *pn = p + 2 * n, *hr = ph, *hz = ph + n, *hn = ph + 2 * n;
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) {
+      const T reset = sigmoid(pr[j] + hr[j]), z = sigmoid(pz[j] + hz[j]);
+      const T candidate = tanh_(pn[j] + reset * hn[j]);
+      const T grad = dy[j] + state[j];
+      const T dn = grad * (1 - z) * (1 - candidate * candidate);
+      pr[j] = hr[j] = dn * hn[j] * reset * (1 - reset);
+      pz[j] = hz[j] = grad * (h[j] - candidate) * z * (1 - z);
+      pn[j] = dn;
+      hn[j] = dn * reset;
+      state[j] = grad * z;
+    }
+    for (int q = 0; q < kGruNorms; ++q) {
+      Sums<T> of_x{0, 0}, of_h{0, 0};
+      for (int64_t g = kGruFrom[q]; g < kGruFrom[q] + kGruGates[q]; ++g) {
+        accumulate(hat_x + g * H, m.gain_x + g * n, m.dgain_x.step + g * n, p + g * n, n, of_x);
+        accumulate(hat_h + g * H, m.gain_h + g * n, m.dgain_h.step + g * n, ph + g * n, n, of_h);
+      }
+      m.of_x[r * kGruNorms + q] = of_x;
+      m.of_h[r * kGruNorms + q] = of_h;
+    }
+    T *dshift_x = m.dshift_x.step, *dshift_h = m.dshift_h.step;
+#pragma omp simd
+    for (int64_t j = 0; j < 3 * n; ++j) dshift_x[j] += p[j], dshift_h[j] += ph[j];
+  }
+
+  void summed(int k, int64_t r, int64_t at, int64_t row) {
+    const Member& m = members[k];
+    const int64_t n = shares.size(k), first = shares.begin(k), H = a.units;
+    const T* scales = in<T>(a.scales) + at * 2 * kGruNorms;
+    for (int q = 0; q < kGruNorms; ++q) {
+      auto part = [&](Sums<T>* Member::*parts) {
+        return means<T>(shares.members, kGruGates[q] * H,
+                        [&](int i) { return (members[i].*parts)[r * kGruNorms + q]; });
+      };
+      const auto of_x = part(&Member::of_x), of_h = part(&Member::of_h);
+      for (int64_t g = kGruFrom[q]; g < kGruFrom[q] + kGruGates[q]; ++g) {
+        const int64_t place = (row * 3 + g) * H + first, from = (at * 3 + g) * H + first;
+        through(dx_sums + place, m.p + (r * 3 + g) * n, m.gain_x + g * n, in<T>(a.hat_x) + from,
+                scales[q], of_x, n);
+        through(dh_sums + place, m.ph + (r * 3 + g) * n, m.gain_h + g * n, in<T>(a.hat_h) + from,
+                scales[kGruNorms + q], of_h, n);
+      }
+    }
+  }
+
+  void finish(int k) {
+    const Member& m = members[k];
+    const Mine<T> mine{shares.begin(k), shares.size(k), a.units};
+    mine.scatter(a.dbias, m.dshift_x.all, 3);
+    mine.scatter(a.dbias_n, m.dshift_h.all, 3);
+    mine.scatter(a.dgain_x, m.dgain_x.all, 3);
+    mine.scatter(a.dgain_h, m.dgain_h.all, 3);
+    for (int64_t r = 0; r < a.batch; ++r) {
+      const int64_t at = r * a.units + mine.first;
+      std::copy_n(dh + at, mine.n, out<T>(a.dh0) + at);
+    }
+  }
+};

@@ -1,0 +1,164 @@
+// The layer-normalized LSTM over a sequence (paper, eqs. 20-22; layernorm.functional.ln_lstm_step):
+//   (i, f, g, o) = LN(W_x x) + LN(W_h h) + b,   c' = σ(f) c + σ(i) tanh(g),   h' = σ(o) tanh(LN(c'))
+// and its variants: one norm on the sum of both terms, a norm for each gate, no norm on the summed
+// inputs, the normalized cell as the state.
+#pragma once
+#include "sequence.h"
+
+template <class T> class LstmForward {
+ public:
+  explicit LstmForward(const Arguments& arguments)
+      : a(arguments), steps(a), shares{a.units, team_size(a)}, eps(T(a.eps)) {
+    for (const auto& b : steps.blocks()) rows = std::max(rows, b.end - b.begin);
+    lay_out();
+    scratch.reserve();
+    lay_out();
+  }
+  void run() {
+    run_team(shares.members, [this](int k) { run(k); });
+  }
+
+ private:
+  struct Member {
+    T *w_ih, *w_hh, *gain_x, *gain_h, *gain_c, *shift, *shift_c;  // shift: all biases together
+    T *u, *v;      // W_x x of a block of steps; W_h h of one step, then the gates' summed inputs
+    T *c, *raw, *o;  // the state; c' before its norm; the output gate
+    Moments<T> *of_x, *of_h, *of_c;
+  };
+  const Arguments& a;
+  const Steps steps;
+  const Shares shares;
+  const T eps;
+  Scratch scratch;
+  Barrier barrier{shares.members};
+  std::vector<Member> members{size_t(shares.members)};
+  T* h;  // (B, H)
+  int64_t rows = 0;
+
+  void lay_out() {
+    h = scratch.take<T>(a.batch * a.units);
+    for (int k = 0; k < shares.members; ++k) {
+      const int64_t n = shares.size(k), wide = padded<T>(4 * n);
+      auto take = [&](int64_t count) { return scratch.take<T>(count); };
+      auto parts = [&](int64_t count) { return scratch.take<Moments<T>>(count * a.batch); };
+      members[k] = {take(a.inputs * wide), take(a.units * wide), take(4 * n), take(4 * n), take(n),
+                    take(4 * n), take(n), take(rows * wide), take(a.batch * wide),
+                    take(a.batch * n), take(a.batch * n), take(a.batch * n),
+                    parts(a.groups), parts(a.groups), parts(1)};
+    }
+  }
+
+  void prepare(int k) {
+    const Member& m = members[k];
+    const Mine<T> mine{shares.begin(k), shares.size(k), a.units};
+    mine.pack_forward(m.w_ih, a.w_ih, a.inputs, 4);
+    mine.pack_forward(m.w_hh, a.w_hh, a.units, 4);
+    mine.gather(m.gain_x, a.gain_x, 4, 1);
+    mine.gather(m.gain_h, a.gain_h, 4, 1);
+    mine.gather(m.gain_c, a.gain_c, 1, 1);
+    mine.gather(m.shift, a.bias, 4);
+    mine.add(m.shift, a.bias_x, 4);
+    mine.add(m.shift, a.bias_h, 4);
+    mine.gather(m.shift_c, a.bias_c, 1);
+    for (int64_t r = 0; r < a.batch; ++r) {
+      std::copy_n(in<T>(a.c0) + r * a.units + mine.first, mine.n, m.c + r * mine.n);
+      std::copy_n(in<T>(a.h0) + r * a.units + mine.first, mine.n, h + r * a.units + mine.first);
+    }
+    barrier.wait();
+  }
+
+  void run(int k) {
+    prepare(k);
+    const Member& m = members[k];
+    const int64_t n = shares.size(k), first = shares.begin(k), H = a.units;
+    const int64_t wide = padded<T>(4 * n);
+    for (const auto& block : steps.blocks()) {
+      multiply<T>({in<T>(a.x) + block.begin * a.inputs, a.inputs}, block.end - block.begin, m.w_ih,
+                  a.inputs, {m.u, wide}, 4 * n);
+      for (int64_t s = block.first; s < block.last; ++s) {
+        const int64_t t = steps.time(s), count = steps.rows(t), offset = steps.offset(t);
+        T* u = m.u + (offset - block.begin) * wide;
+        multiply<T>({h, H}, count, m.w_hh, H, {m.v, wide}, 4 * n);
+        for (int64_t r = 0; r < count; ++r) measure(k, r, u + r * wide, m.v + r * wide);
+        barrier.wait();
+        for (int64_t r = 0; r < count; ++r) gates(k, r, offset + r, u + r * wide, m.v + r * wide);
+        barrier.wait();
+        for (int64_t r = 0; r < count; ++r) output(k, r, offset + r);
+        barrier.wait();
+      }
+    }
+    for (int64_t r = 0; r < a.batch; ++r) {
+      std::copy_n(h + r * H + first, n, out<T>(a.h_n) + r * H + first);
+      std::copy_n(m.c + r * n, n, out<T>(a.c_n) + r * H + first);
+    }
+  }
+
+  // The moments of this member's summed inputs, of each norm.
+  void measure(int k, int64_t r, const T* u, T* v) {
+    const Member& m = members[k];
+    const int64_t n = shares.size(k), each = 4 / a.groups * n;
+    if (a.terms < 2)
+#pragma omp simd
+      for (int64_t j = 0; j < 4 * n; ++j) v[j] += u[j];
+    for (int64_t q = 0; q < a.groups && a.terms; ++q) {
+      m.of_h[r * a.groups + q] = moments(v + q * each, each);
+      if (a.terms == 2) m.of_x[r * a.groups + q] = moments(u + q * each, each);
+    }
+  }
+
+  Scale<T> scale(Moments<T>* Member::*parts, int64_t index, int64_t per_unit) const {
+    return together<T>(
+        shares.members, per_unit * a.units, eps,
+        [&](int k) { return (members[k].*parts)[index]; },
+        [&](int k) { return per_unit * shares.size(k); });
+  }
+
+  void gates(int k, int64_t r, int64_t at, T* u, T* v) {
+    const Member& m = members[k];
+    const int64_t n = shares.size(k), each = 4 / a.groups * n;
+    const Mine<T> mine{shares.begin(k), n, a.units};
+    T* scales = a.scales && k == 0 ? out<T>(a.scales) + at * (2 * a.groups + 2) : nullptr;
+    for (int64_t q = 0; q < a.groups && a.terms; ++q) {
+      const auto h_scale = scale(&Member::of_h, r * a.groups + q, 4 / a.groups);
+      normalize(v + q * each, each, h_scale);
+      if (scales) scales[a.groups + q] = h_scale.inverse;
+      if (a.terms < 2) continue;
+      const auto x_scale = scale(&Member::of_x, r * a.groups + q, 4 / a.groups);
+      normalize(u + q * each, each, x_scale);
+      if (scales) scales[q] = x_scale.inverse;
+    }
+    if (a.hat_h) mine.scatter(out<T>(a.hat_h) + at * 4 * a.units, v, 4);
+    if (a.hat_x && a.terms == 2) mine.scatter(out<T>(a.hat_x) + at * 4 * a.units, u, 4);
+    affine(v, v, m.gain_h, m.shift, 4 * n);
+    if (a.terms == 2) affine(v, u, m.gain_x, v, 4 * n);
+    const T *i = v, *f = v + n, *g = v + 2 * n;
+    T *c = m.c + r * n, *raw = m.raw + r * n, *o = m.o + r * n;
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) {
+      raw[j] = sigmoid(f[j]) * c[j] + sigmoid(i[j]) * tanh_(g[j]);
+      o[j] = sigmoid(v[3 * n + j]);
+    }
+    m.of_c[r] = moments(raw, n);
+    if (a.cell) mine.scatter(out<T>(a.cell) + at * a.units, raw, 1);
+  }
+
+  void output(int k, int64_t r, int64_t at) {
+    const Member& m = members[k];
+    const int64_t n = shares.size(k), first = shares.begin(k);
+    const auto s = scale(&Member::of_c, r, 1);
+    if (a.scales && k == 0) {
+      T* scales = out<T>(a.scales) + at * (2 * a.groups + 2) + 2 * a.groups;
+      scales[0] = s.mean, scales[1] = s.inverse;
+    }
+    T *c = m.c + r * n, *raw = m.raw + r * n, *o = m.o + r * n;
+    T *y = out<T>(a.y) + at * a.units + first, *state = h + r * a.units + first;
+    const T *gain = m.gain_c, *shift = m.shift_c;
+    const bool carry = a.carry;
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) {
+      const T normalized = (raw[j] - s.mean) * s.inverse * gain[j] + shift[j];
+      c[j] = carry ? normalized : raw[j];
+      y[j] = state[j] = o[j] * tanh_(normalized);
+    }
+  }
+};

@@ -1,0 +1,238 @@
+// The gradient of LstmForward, from the last step to the first. Of each step the forward pass has
+// kept the normalized summed inputs, c' and the norms' scales; the gates are computed again.
+#pragma once
+#include "sequence.h"
+
+template <class T> class LstmBackward {
+ public:
+  explicit LstmBackward(const Arguments& arguments)
+      : a(arguments), steps(a), shares{a.units, team_size(a)}, inputs{a.inputs, shares.members} {
+    for (const auto& b : steps.blocks()) rows = std::max(rows, b.end - b.begin);
+    lay_out();
+    scratch.reserve();
+    lay_out();
+  }
+  void run() {
+    run_team(shares.members, [this](int k) { run(k); });
+  }
+
+ private:
+  struct Member {
+    T *w_ih, *w_hh, *packed;
+    const T** before;
+    T *gain_x, *gain_h, *gain_c, *shift, *shift_c;
+    T *gates;     // i, f, g, o; then the gradients of their summed inputs
+    T *dc, *dhat;  // gradients of the state that goes on and of ĉ
+    Sums<T> *of_x, *of_h, *of_c;
+    Total<T> dshift, dgain_x, dgain_h, dgain_c, dshift_c;
+  };
+  const Arguments& a;
+  const Steps steps;
+  const Shares shares, inputs;
+  Scratch scratch;
+  Barrier barrier{shares.members};
+  std::vector<Member> members{size_t(shares.members)};
+  T *dh, *dh_sums, *dx_sums;  // (B, H); of a block of steps (rows, 4H)
+  int64_t rows = 0;
+
+  void lay_out() {
+    dh = scratch.take<T>(a.batch * a.units);
+    dh_sums = scratch.take<T>(rows * 4 * a.units);
+    dx_sums = a.terms == 2 ? scratch.take<T>(rows * 4 * a.units) : dh_sums;
+    for (int k = 0; k < shares.members; ++k) {
+      const int64_t n = shares.size(k), i = inputs.size(k);
+      auto take = [&](int64_t count) { return scratch.take<T>(count); };
+      auto parts = [&](int64_t count) { return scratch.take<Sums<T>>(count * a.batch); };
+      auto total = [&](int64_t count) { return take_total<T>(scratch, count); };
+      members[k] = {take(4 * a.units * padded<T>(i)), take(4 * a.units * padded<T>(n)),
+                    take(rows * padded<T>(std::max(n, i))), scratch.take<const T*>(rows),
+                    take(4 * n), take(4 * n), take(n), take(4 * n), take(n),
+                    take(a.batch * 4 * n), take(a.batch * n), take(a.batch * n),
+                    parts(a.groups), parts(a.groups), parts(1),
+                    total(4 * n), total(4 * n), total(4 * n), total(n), total(n)};
+    }
+  }
+
+  void prepare(int k) {
+    const Member& m = members[k];
+    const Mine<T> mine{shares.begin(k), shares.size(k), a.units};
+    const int64_t i = inputs.begin(k), H = a.units;
+    if (a.dx)
+      pack(m.w_ih, 4 * H, inputs.size(k), [&](int64_t row, int64_t j) {
+        return in<T>(a.w_ih)[row * a.inputs + i + j];
+      });
+    pack(m.w_hh, 4 * H, mine.n, [&](int64_t row, int64_t j) {
+      return in<T>(a.w_hh)[row * H + mine.first + j];
+    });
+    mine.gather(m.gain_x, a.gain_x, 4, 1);
+    mine.gather(m.gain_h, a.gain_h, 4, 1);
+    mine.gather(m.gain_c, a.gain_c, 1, 1);
+    mine.gather(m.shift, a.bias, 4);
+    mine.add(m.shift, a.bias_x, 4);
+    mine.add(m.shift, a.bias_h, 4);
+    mine.gather(m.shift_c, a.bias_c, 1);
+    for (const auto& t : {m.dshift, m.dgain_x, m.dgain_h, m.dgain_c, m.dshift_c}) t.clear();
+    for (int64_t r = 0; r < a.batch; ++r)
+      for (int64_t j = 0; j < mine.n; ++j) {
+        const int64_t at = r * H + mine.first + j;
+        dh[at] = a.dh_n ? in<T>(a.dh_n)[at] : 0;
+        m.dc[r * mine.n + j] = a.dc_n ? in<T>(a.dc_n)[at] : 0;
+      }
+  }
+
+  void run(int k) {
+    prepare(k);
+    const Member& m = members[k];
+    const int64_t n = shares.size(k), H = a.units;
+    const auto blocks = steps.blocks();
+    for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+      for (int64_t s = block->last - 1; s >= block->first; --s) {
+        const int64_t t = steps.time(s), count = steps.rows(t), offset = steps.offset(t);
+        for (int64_t r = 0; r < count; ++r) output(k, r, offset + r);
+        barrier.wait();
+        for (int64_t r = 0; r < count; ++r) gates(k, r, offset + r, steps.before(s, r));
+        for (const auto& total : {m.dshift, m.dgain_x, m.dgain_h, m.dgain_c, m.dshift_c})
+          total.flush();
+        barrier.wait();
+        for (int64_t r = 0; r < count; ++r) summed(k, r, offset + r, offset + r - block->begin);
+        barrier.wait();
+        multiply<T>({dh_sums + (offset - block->begin) * 4 * H, 4 * H}, count, m.w_hh, 4 * H,
+                    {dh + shares.begin(k), H}, n);
+      }
+      block_gradients(a, steps, *block, block != blocks.rbegin(), 4 * H, dh_sums, dx_sums, shares,
+                      inputs, k, m.w_ih, m.before, m.packed);
+      barrier.wait();  // the next block writes to dh_sums
+    }
+    finish(k);
+  }
+
+  // From dh' back through h' = o tanh(LN(c')), up to the norm.
+  void output(int k, int64_t r, int64_t at) {
+    const Member& m = members[k];
+    const int64_t n = shares.size(k), first = shares.begin(k), H = a.units;
+    T *p = m.gates + r * 4 * n, *pi = p, *pf = p + n, *pg = p + 2 * n, *po = p + 3 * n;
+    for (int g = 0; g < 4; ++g) {
+      const int64_t place = (at * 4 + g) * H + first;
+      affine(p + g * n, in<T>(a.hat_h) + place, m.gain_h + g * n, m.shift + g * n, n);
+      if (a.terms == 2) affine(p + g * n, in<T>(a.hat_x) + place, m.gain_x + g * n, p + g * n, n);
+    }
+    const T* scales = in<T>(a.scales) + at * (2 * a.groups + 2) + 2 * a.groups;
+    const T mean = scales[0], inverse = scales[1];
+    const T *cell = in<T>(a.cell) + at * H + first, *dy = in<T>(a.dy) + at * H + first;
+    const T *dh_next = dh + r * H + first, *dc = m.dc + r * n;
+    const T *gain_c = m.gain_c, *shift_c = m.shift_c;
+    T *dhat = m.dhat + r * n, *dgain_c = m.dgain_c.step, *dshift_c = m.dshift_c.step;
+    const T carry = a.carry ? 1 : 0;
+    T plain = 0, along = 0;
+#pragma omp simd reduction(+ : plain, along)
+    for (int64_t j = 0; j < n; ++j) {
+      pi[j] = sigmoid(pi[j]);
+      pf[j] = sigmoid(pf[j]);
+      pg[j] = tanh_(pg[j]);
+      const T o = sigmoid(po[j]);
+      const T hat = (cell[j] - mean) * inverse;
+      const T q = tanh_(hat * gain_c[j] + shift_c[j]);
+      const T grad = dy[j] + dh_next[j];
+      po[j] = grad * q * o * (1 - o);
+      const T dq = grad * o * (1 - q * q) + carry * dc[j];
+      dgain_c[j] += dq * hat;
+      dshift_c[j] += dq;
+      dhat[j] = dq * gain_c[j];
+      plain += dhat[j];
+      along += dhat[j] * hat;
+    }
+    m.of_c[r] = {plain, along};
+  }
+
+  Sums<T> sums(Sums<T>* Member::*parts, int64_t index, int64_t per_unit) const {
+    return means<T>(shares.members, per_unit * a.units,
+                    [&](int k) { return (members[k].*parts)[index]; });
+  }
+
+  // Through the cell's norm, the cell and the gates, up to the norms of the summed inputs.
+  void gates(int k, int64_t r, int64_t at, int64_t before) {
+    const Member& m = members[k];
+    const int64_t n = shares.size(k), first = shares.begin(k), H = a.units;
+    const int64_t wide = 2 * a.groups + 2;
+    const auto s = sums(&Member::of_c, r, 1);
+    const T* scales = in<T>(a.scales) + at * wide + 2 * a.groups;
+    const T mean = scales[0], inverse = scales[1];
+    const T* cell = in<T>(a.cell) + at * H + first;
+    const T* c = (before < 0 ? in<T>(a.c0) + r * H : in<T>(a.cell) + before * H) + first;
+    T *p = m.gates + r * 4 * n, *pi = p, *pf = p + n, *pg = p + 2 * n;
+    T *dc = m.dc + r * n, *dhat = m.dhat + r * n;  // dhat's place is then c's, the state before
+    const T carry = a.carry ? 1 : 0;
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) {
+      const T hat = (cell[j] - mean) * inverse;
+      dc[j] = inverse * (dhat[j] - s.plain - hat * s.along) + (1 - carry) * dc[j];
+    }
+    if (a.carry && before >= 0) {
+      const T* of_c = in<T>(a.scales) + before * wide + 2 * a.groups;
+      for (int64_t j = 0; j < n; ++j) dhat[j] = (c[j] - of_c[0]) * of_c[1];
+      affine(dhat, dhat, m.gain_c, m.shift_c, n);
+      c = dhat;
+    }
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) {
+      const T i = pi[j], f = pf[j], g = pg[j];
+      pi[j] = dc[j] * g * i * (1 - i);
+      pf[j] = dc[j] * c[j] * f * (1 - f);
+      pg[j] = dc[j] * i * (1 - g * g);
+      dc[j] *= f;
+    }
+    // Gains, biases, and what the norms' backward needs.
+    const int64_t per = 4 / a.groups;
+    for (int64_t q = 0; q < a.groups; ++q) {
+      Sums<T> of_h{0, 0}, of_x{0, 0};
+      for (int64_t g = q * per; g < (q + 1) * per; ++g) {
+        const int64_t place = (at * 4 + g) * H + first, i = g * n;
+        accumulate(in<T>(a.hat_h) + place, m.gain_h + i, m.dgain_h.step + i, p + i, n, of_h);
+        if (a.terms == 2)
+          accumulate(in<T>(a.hat_x) + place, m.gain_x + i, m.dgain_x.step + i, p + i, n, of_x);
+      }
+      m.of_h[r * a.groups + q] = of_h;
+      m.of_x[r * a.groups + q] = of_x;
+    }
+    T* dshift = m.dshift.step;
+#pragma omp simd
+    for (int64_t j = 0; j < 4 * n; ++j) dshift[j] += p[j];
+  }
+
+  // Through the norms of the summed inputs.
+  void summed(int k, int64_t r, int64_t at, int64_t row) {
+    const Member& m = members[k];
+    const int64_t n = shares.size(k), first = shares.begin(k), H = a.units;
+    const T* scales = in<T>(a.scales) + at * (2 * a.groups + 2);
+    const T* p = m.gates + r * 4 * n;
+    for (int g = 0; g < 4; ++g) {
+      const int64_t q = g * a.groups / 4, place = (row * 4 + g) * H + first;
+      const T* hat_h = in<T>(a.hat_h) + (at * 4 + g) * H + first;
+      if (a.terms == 0) {
+        std::copy_n(p + g * n, n, dh_sums + place);
+        continue;
+      }
+      through(dh_sums + place, p + g * n, m.gain_h + g * n, hat_h, scales[a.groups + q],
+              sums(&Member::of_h, r * a.groups + q, 4 / a.groups), n);
+      if (a.terms == 2)
+        through(dx_sums + place, p + g * n, m.gain_x + g * n,
+                in<T>(a.hat_x) + (at * 4 + g) * H + first, scales[q],
+                sums(&Member::of_x, r * a.groups + q, 4 / a.groups), n);
+    }
+  }
+
+  void finish(int k) {
+    const Member& m = members[k];
+    const Mine<T> mine{shares.begin(k), shares.size(k), a.units};
+    mine.scatter(a.dbias, m.dshift.all, 4);
+    mine.scatter(a.dgain_h, m.dgain_h.all, 4);
+    mine.scatter(a.dgain_x, m.dgain_x.all, 4);
+    mine.scatter(a.dgain_c, m.dgain_c.all, 1);
+    mine.scatter(a.dbias_c, m.dshift_c.all, 1);
+    for (int64_t r = 0; r < a.batch; ++r) {
+      const int64_t at = r * a.units + mine.first;
+      std::copy_n(dh + at, mine.n, out<T>(a.dh0) + at);
+      std::copy_n(m.dc + r * mine.n, mine.n, out<T>(a.dc0) + at);
+    }
+  }
+};

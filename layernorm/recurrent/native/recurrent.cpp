@@ -1,0 +1,28 @@
+// The entry points that Python calls (layernorm/recurrent/fused.py), for float and double.
+#include "gru_backward.h"
+#include "lstm.h"
+#include "lstm_backward.h"
+
+template <class Work> int attempt(const Arguments* arguments) {
+  try {
+    Work(*arguments).run();
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
+
+extern "C" {
+void use_gomp(GompParallel parallel, GompCount count) { gomp_parallel = parallel, gomp_count = count; }
+void use_huge_pages(void* from, int64_t bytes) { advise(from, size_t(bytes)); }
+int arguments_size() { return int(sizeof(Arguments)); }
+
+int gru_forward_float(const Arguments* a) { return attempt<GruForward<float>>(a); }
+int gru_forward_double(const Arguments* a) { return attempt<GruForward<double>>(a); }
+int gru_backward_float(const Arguments* a) { return attempt<GruBackward<float>>(a); }
+int gru_backward_double(const Arguments* a) { return attempt<GruBackward<double>>(a); }
+int lstm_forward_float(const Arguments* a) { return attempt<LstmForward<float>>(a); }
+int lstm_forward_double(const Arguments* a) { return attempt<LstmForward<double>>(a); }
+int lstm_backward_float(const Arguments* a) { return attempt<LstmBackward<float>>(a); }
+int lstm_backward_double(const Arguments* a) { return attempt<LstmBackward<double>>(a); }
+}

@@ -1,0 +1,151 @@
+// What the LSTM and the GRU share: the arguments, the order of time steps, a member's units.
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "gemm.h"
+#include "norm.h"
+#include "team.h"
+
+// Filled in by Python (layernorm/recurrent/fused.py has the same list). Null: not there.
+struct Arguments {
+  int64_t steps, batch, inputs, units;  // T, B, I, H
+  const int64_t* batch_sizes;           // rows of each step, non-increasing; null: always B
+  int64_t threads, reverse;
+  int64_t terms;   // how many norms the summed inputs pass: 2 (each term its own), 1 (the sum), 0
+  int64_t groups;  // LSTM: norms per row, over all gates (1) or over each gate (4)
+  int64_t carry;   // LSTM: the normalized cell is the state
+  double eps;
+  const void *x, *h0, *c0, *w_ih, *w_hh, *bias;
+  const void *gain_x, *bias_x, *gain_h, *bias_h, *gain_c, *bias_c;
+  void *y, *h_n, *c_n;
+  void *hat_x, *hat_h, *cell, *scales;  // kept for the backward pass; null in inference
+  const void *dy, *dh_n, *dc_n;
+  void *dx, *dh0, *dc0, *dw_ih, *dw_hh, *dbias, *dbias_n, *dgain_x, *dgain_h, *dgain_c, *dbias_c;
+};
+
+// The steps in the order they are computed. Rows of step t lie at offset(t), offset(t) + 1, ...;
+// row r of any step belongs to the same sequence.
+class Steps {
+ public:
+  explicit Steps(const Arguments& a) : a_(a), offsets_(a.steps + 1, 0) {
+    for (int64_t t = 0; t < a.steps; ++t) offsets_[t + 1] = offsets_[t] + rows(t);
+  }
+  int64_t time(int64_t s) const { return a_.reverse ? a_.steps - 1 - s : s; }
+  int64_t rows(int64_t t) const { return a_.batch_sizes ? a_.batch_sizes[t] : a_.batch; }
+  int64_t offset(int64_t t) const { return offsets_[t]; }
+
+  // Where the state before step s of row r lies in an array of all steps; -1: the initial state.
+  int64_t before(int64_t s, int64_t r) const {
+    if (s == 0) return -1;
+    const int64_t t = time(s - 1);
+    return r < rows(t) ? offset(t) + r : -1;
+  }
+
+  // Consecutive steps are taken together in products with x: steps first..last-1, which are rows
+  // begin..end-1, about kBlockRows of them.
+  struct Block {
+    int64_t first, last, begin, end;
+  };
+  std::vector<Block> blocks() const {
+    constexpr int64_t kBlockRows = 512;
+    std::vector<Block> all;
+    for (int64_t first = 0; first < a_.steps;) {
+      int64_t last = first, count = 0;
+      do count += rows(time(last++));
+      while (last < a_.steps && count + rows(time(last)) <= kBlockRows);
+      const int64_t begin = std::min(offset(time(first)), offset(time(last - 1)));
+      all.push_back({first, last, begin, begin + count});
+      first = last;
+    }
+    return all;
+  }
+
+ private:
+  const Arguments& a_;
+  std::vector<int64_t> offsets_;
+};
+
+// `members` shares of a range, as equal as can be.
+struct Shares {
+  int64_t total;
+  int members;
+  int64_t begin(int k) const { return total * k / members; }
+  int64_t size(int k) const { return begin(k + 1) - begin(k); }
+};
+
+// A member with few units would wait more than compute.
+inline int team_size(const Arguments& a) {
+  return int(std::clamp<int64_t>(a.units / 32, 1, a.threads));
+}
+
+// One member's units in arrays of `gates` blocks of H: a copy with the gates side by side.
+template <class T> struct Mine {
+  int64_t first, n, units;
+  void gather(T* to, const void* from, int gates, T otherwise = 0) const {
+    for (int g = 0; g < gates; ++g)
+      for (int64_t j = 0; j < n; ++j)
+        to[g * n + j] = from ? static_cast<const T*>(from)[g * units + first + j] : otherwise;
+  }
+  void add(T* to, const void* from, int gates) const {
+    if (from)
+      for (int g = 0; g < gates; ++g)
+        for (int64_t j = 0; j < n; ++j)
+          to[g * n + j] += static_cast<const T*>(from)[g * units + first + j];
+  }
+  void scatter(void* to, const T* from, int gates) const {
+    if (to)
+      for (int g = 0; g < gates; ++g)
+        std::copy_n(from + g * n, n, static_cast<T*>(to) + g * units + first);
+  }
+  // Weights (gates * H, K) as a packed matrix (K, gates * n) for x Wᵀ.
+  void pack_forward(T* to, const void* weights, int64_t k, int gates) const {
+    const T* w = static_cast<const T*>(weights);
+    pack(to, k, gates * n, [=, this](int64_t i, int64_t j) {
+      return w[(j / n * units + first + j % n) * k + i];
+    });
+  }
+};
+
+// Sums over time are made of each step's sum, as in the definition: it keeps float32 as exact.
+template <class T> struct Total {
+  T *step, *all;
+  int64_t n;
+  void clear() const { std::fill_n(step, n, T(0)), std::fill_n(all, n, T(0)); }
+  void flush() const {
+    for (int64_t j = 0; j < n; ++j) all[j] += step[j], step[j] = 0;
+  }
+};
+
+template <class T> Total<T> take_total(Scratch& scratch, int64_t n) {
+  return {scratch.take<T>(n), scratch.take<T>(n), n};
+}
+template <class T> const T* in(const void* p) { return static_cast<const T*>(p); }
+template <class T> T* out(void* p) { return static_cast<T*>(p); }
+
+// The gradients of both weight matrices and of x from a block's gradients of the summed inputs:
+//   dW_hh += dh_sumsᵀ h_before,   dW_ih += dx_sumsᵀ x,   dx = dx_sums W_ih
+// Member k computes its columns; dh_sums and dx_sums are (rows of the block, wide).
+template <class T>
+void block_gradients(const Arguments& a, const Steps& steps, const Steps::Block& block, bool add,
+                     int64_t wide, const T* dh_sums, const T* dx_sums, Shares units, Shares inputs,
+                     int k, const T* packed_w_ih, const T** before, T* packed) {
+  const int64_t rows = block.end - block.begin, H = a.units, I = a.inputs;
+  for (int64_t s = block.first; s < block.last; ++s) {
+    const int64_t t = steps.time(s);
+    for (int64_t r = 0; r < steps.rows(t); ++r) {
+      const int64_t at = steps.before(s, r);
+      before[steps.offset(t) - block.begin + r] =
+          at < 0 ? in<T>(a.h0) + r * H : in<T>(a.y) + at * H;
+    }
+  }
+  const int64_t u = units.begin(k), i = inputs.begin(k);
+  pack(packed, rows, units.size(k), [&](int64_t r, int64_t j) { return before[r][u + j]; });
+  multiply<T>({dh_sums, 1, wide}, wide, packed, rows, {out<T>(a.dw_hh) + u, H}, units.size(k), add);
+  const T* x = in<T>(a.x) + block.begin * I;
+  pack(packed, rows, inputs.size(k), [&](int64_t r, int64_t j) { return x[r * I + i + j]; });
+  multiply<T>({dx_sums, 1, wide}, wide, packed, rows, {out<T>(a.dw_ih) + i, I}, inputs.size(k), add);
+  if (a.dx)
+    multiply<T>({dx_sums, wide}, rows, packed_w_ih, wide, {out<T>(a.dx) + block.begin * I + i, I},
+                inputs.size(k));
+}

@@ -1,0 +1,245 @@
+"""The fused path as torch operators: `layernorm::lstm`, `layernorm::gru` and their gradients.
+
+Registered, they pass through `torch.compile` and `torch.export` as they are. A forward operator
+also returns what its gradient needs, as one tensor: per row the normalized summed inputs, for the
+LSTM the new cell before its norm, and the norms' scales.
+"""
+
+import torch
+from torch import Tensor
+
+from layernorm.recurrent.binding import call, pool
+
+# How many norms the gates' summed inputs pass, over how many groups of gates, and whether the
+# normalized cell is the next state.
+VARIANTS = {
+    "paper": (2, 1, False),
+    "joint": (1, 1, False),
+    "per_gate": (1, 4, True),
+    "cell_only": (0, 1, False),
+    "carried": (2, 1, True),
+}
+
+
+def _parts(kept: Tensor, rows: int, **widths: int) -> dict[str, Tensor]:
+    """`kept` as arrays of so many numbers per row."""
+    pieces = kept.split([rows * width for width in widths.values()])
+    return dict(zip(widths, pieces, strict=True))
+
+
+def _lstm_widths(units: int, variant: str) -> dict[str, int]:
+    terms, groups, _ = VARIANTS[variant]
+    widths = {"hat_h": 4 * units, "cell": units, "scales": 2 * groups + 2}
+    return widths | ({"hat_x": 4 * units} if terms == 2 else {})
+
+
+def _gru_widths(units: int) -> dict[str, int]:
+    return {"hat_h": 3 * units, "hat_x": 3 * units, "scales": 4}
+
+
+def _lstm_numbers(variant: str, eps: float, reverse: bool) -> dict:
+    terms, groups, carry = VARIANTS[variant]
+    return {"terms": terms, "groups": groups, "carry": carry, "eps": eps, "reverse": reverse}
+
+
+@torch.library.custom_op("layernorm::lstm", mutates_args=(), device_types="cpu")
+def lstm(
+    x: Tensor, h0: Tensor, c0: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor | None,
+    gain_x: Tensor | None, bias_x: Tensor | None, gain_h: Tensor | None, bias_h: Tensor | None,
+    gain_c: Tensor, bias_c: Tensor, batch_sizes: Tensor | None, eps: float, variant: str,
+    reverse: bool, keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """y, h_n, c_n, and what the backward pass needs (empty unless `keep`)."""
+    rows, units = x.shape[0], h0.shape[1]
+    if rows == 0:
+        return x.new_empty(0, units), h0.clone(), c0.clone(), x.new_empty(0)
+    y, h_n, c_n = x.new_empty(rows, units), torch.empty_like(h0), torch.empty_like(c0)
+    widths = _lstm_widths(units, variant)
+    kept = pool.take(x, rows * sum(widths.values())) if keep else x.new_empty(0)
+    call(
+        "lstm_forward", 4, batch_sizes, _lstm_numbers(variant, eps, reverse),
+        x=x, h0=h0, c0=c0, w_ih=w_ih, w_hh=w_hh, bias=bias, gain_x=gain_x, bias_x=bias_x,
+        gain_h=gain_h, bias_h=bias_h, gain_c=gain_c, bias_c=bias_c, y=y, h_n=h_n, c_n=c_n,
+        **(_parts(kept, rows, **widths) if keep else {}),
+    )  # fmt: skip
+    return y, h_n, c_n, kept
+
+
+@lstm.register_fake
+def _(x, h0, c0, w_ih, *others):
+    rows, units = x.shape[0], h0.shape[1]
+    width = sum(_lstm_widths(units, others[-3]).values()) if others[-1] else 0
+    return (
+        x.new_empty(rows, units),
+        h0.new_empty(h0.shape),
+        c0.new_empty(c0.shape),
+        (x.new_empty(rows * width)),
+    )
+
+
+@torch.library.custom_op("layernorm::lstm_backward", mutates_args=(), device_types="cpu")
+def _lstm_backward(
+    dy: Tensor | None, dh_n: Tensor | None, dc_n: Tensor | None, y: Tensor, kept: Tensor,
+    x: Tensor, h0: Tensor, c0: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor | None,
+    gain_x: Tensor | None, bias_x: Tensor | None, gain_h: Tensor | None, bias_h: Tensor | None,
+    gain_c: Tensor, bias_c: Tensor, batch_sizes: Tensor | None, eps: float, variant: str,
+    reverse: bool, needs_dx: bool,
+) -> list[Tensor]:  # fmt: skip
+    """Gradients of x (empty unless `needs_dx`), h0, c0, w_ih, w_hh, all biases together, gain_x,
+    gain_h, gain_c, bias_c (of a norm that is not there: empty)."""
+    gradients = _lstm_gradients(x, h0, c0, w_ih, w_hh, gain_x, gain_h, gain_c, needs_dx)
+    if x.shape[0] == 0:
+        for name, gradient in gradients.items():
+            carried = {"dh0": dh_n, "dc0": dc_n}.get(name)
+            gradient.zero_() if carried is None else gradient.copy_(carried)
+        return list(gradients.values())
+    call(
+        "lstm_backward", 4, batch_sizes, _lstm_numbers(variant, eps, reverse),
+        x=x, h0=h0, c0=c0, w_ih=w_ih, w_hh=w_hh, bias=bias, gain_x=gain_x, bias_x=bias_x,
+        gain_h=gain_h, bias_h=bias_h, gain_c=gain_c, bias_c=bias_c, y=y,
+        dy=torch.zeros_like(y) if dy is None else dy.contiguous(),
+        dh_n=None if dh_n is None else dh_n.contiguous(),
+        dc_n=None if dc_n is None else dc_n.contiguous(),
+        **_parts(kept, x.shape[0], **_lstm_widths(h0.shape[1], variant)),
+        **{name: g for name, g in gradients.items() if g.numel()},
+    )  # fmt: skip
+    return list(gradients.values())
+
+
+def _lstm_gradients(x, h0, c0, w_ih, w_hh, gain_x, gain_h, gain_c, needs_dx) -> dict[str, Tensor]:
+    absent = (0,)
+    shapes = {
+        "dx": x.shape if needs_dx else absent, "dh0": h0.shape, "dc0": c0.shape,
+        "dw_ih": w_ih.shape, "dw_hh": w_hh.shape, "dbias": w_ih.shape[:1],
+        "dgain_x": absent if gain_x is None else gain_x.shape,
+        "dgain_h": absent if gain_h is None else gain_h.shape,
+        "dgain_c": gain_c.shape, "dbias_c": gain_c.shape,
+    }  # fmt: skip
+    return {name: x.new_empty(shape) for name, shape in shapes.items()}
+
+
+@_lstm_backward.register_fake
+def _(dy, dh_n, dc_n, y, kept, x, h0, c0, w_ih, w_hh, bias, gain_x, bias_x, gain_h, bias_h, gain_c,
+      *others):  # fmt: skip
+    shapes = _lstm_gradients(x, h0, c0, w_ih, w_hh, gain_x, gain_h, gain_c, others[-1])
+    return list(shapes.values())
+
+
+def _lstm_setup(ctx, inputs, output) -> None:
+    y, _, _, kept = output
+    ctx.save_for_backward(y, kept, *inputs[:13])
+    ctx.rest = inputs[13:16]
+    ctx.set_materialize_grads(False)
+
+
+def _lstm_gradient(ctx, dy, dh_n, dc_n, _):
+    saved = ctx.saved_tensors
+    has = [t is not None for t in saved[2:]]
+    dx, dh0, dc0, dw_ih, dw_hh, dbias, dgain_x, dgain_h, dgain_c, dbias_c = _lstm_backward(
+        dy, dh_n, dc_n, *saved, *ctx.rest, ctx.needs_input_grad[0]
+    )
+    of = [dx if ctx.needs_input_grad[0] else None, dh0, dc0, dw_ih, dw_hh]
+    of += [dbias, dgain_x, dbias, dgain_h, dbias, dgain_c, dbias_c, None]
+    return *(g if there else None for g, there in zip(of, has, strict=True)), None, None, None, None
+
+
+lstm.register_autograd(_lstm_gradient, setup_context=_lstm_setup)
+
+
+@torch.library.custom_op("layernorm::gru", mutates_args=(), device_types="cpu")
+def gru(
+    x: Tensor, h0: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor | None, gain_x: Tensor,
+    bias_x: Tensor, gain_h: Tensor, bias_h: Tensor, batch_sizes: Tensor | None, eps: float,
+    reverse: bool, keep: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """y, h_n, and what the backward pass needs (empty unless `keep`)."""
+    rows, units = x.shape[0], h0.shape[1]
+    if rows == 0:
+        return x.new_empty(0, units), h0.clone(), x.new_empty(0)
+    y, h_n, widths = x.new_empty(rows, units), torch.empty_like(h0), _gru_widths(units)
+    kept = pool.take(x, rows * sum(widths.values())) if keep else x.new_empty(0)
+    call(
+        "gru_forward", 3, batch_sizes, {"eps": eps, "reverse": reverse},
+        x=x, h0=h0, w_ih=w_ih, w_hh=w_hh, bias=bias, gain_x=gain_x, bias_x=bias_x, gain_h=gain_h,
+        bias_h=bias_h, y=y, h_n=h_n, **(_parts(kept, rows, **widths) if keep else {}),
+    )  # fmt: skip
+    return y, h_n, kept
+
+
+@gru.register_fake
+def _(x, h0, w_ih, *others):
+    rows, units = x.shape[0], h0.shape[1]
+    width = sum(_gru_widths(units).values()) if others[-1] else 0
+    return x.new_empty(rows, units), h0.new_empty(h0.shape), x.new_empty(rows * width)
+
+
+@torch.library.custom_op("layernorm::gru_backward", mutates_args=(), device_types="cpu")
+def _gru_backward(
+    dy: Tensor | None, dh_n: Tensor | None, y: Tensor, kept: Tensor, x: Tensor, h0: Tensor,
+    w_ih: Tensor, w_hh: Tensor, bias: Tensor | None, gain_x: Tensor, bias_x: Tensor,
+    gain_h: Tensor, bias_h: Tensor, batch_sizes: Tensor | None, eps: float, reverse: bool,
+    needs_dx: bool,
+) -> list[Tensor]:  # fmt: skip
+    """Gradients of x (empty unless `needs_dx`), h0, w_ih, w_hh, the biases outside the norms and
+    the input norms' together, the recurrent norms' biases, gain_x, gain_h."""
+    gradients = _gru_gradients(x, h0, w_ih, w_hh, needs_dx)
+    if x.shape[0] == 0:
+        for name, gradient in gradients.items():
+            carried = dh_n if name == "dh0" else None
+            gradient.zero_() if carried is None else gradient.copy_(carried)
+        return list(gradients.values())
+    call(
+        "gru_backward", 3, batch_sizes, {"eps": eps, "reverse": reverse},
+        x=x, h0=h0, w_ih=w_ih, w_hh=w_hh, bias=bias, gain_x=gain_x, bias_x=bias_x, gain_h=gain_h,
+        bias_h=bias_h, y=y, dy=torch.zeros_like(y) if dy is None else dy.contiguous(),
+        dh_n=None if dh_n is None else dh_n.contiguous(),
+        **_parts(kept, x.shape[0], **_gru_widths(h0.shape[1])),
+        **{name: g for name, g in gradients.items() if g.numel()},
+    )  # fmt: skip
+    return list(gradients.values())
+
+
+def _gru_gradients(x, h0, w_ih, w_hh, needs_dx) -> dict[str, Tensor]:
+    per_gate = w_ih.shape[:1]
+    shapes = {
+        "dx": x.shape if needs_dx else (0,), "dh0": h0.shape, "dw_ih": w_ih.shape,
+        "dw_hh": w_hh.shape, "dbias": per_gate, "dbias_n": per_gate, "dgain_x": per_gate,
+        "dgain_h": per_gate,
+    }  # fmt: skip
+    return {name: x.new_empty(shape) for name, shape in shapes.items()}
+
+
+@_gru_backward.register_fake
+def _(dy, dh_n, y, kept, x, h0, w_ih, w_hh, *others):
+    return list(_gru_gradients(x, h0, w_ih, w_hh, others[-1]).values())
+
+
+def _gru_setup(ctx, inputs, output) -> None:
+    y, _, kept = output
+    ctx.save_for_backward(y, kept, *inputs[:10])
+    ctx.rest = inputs[10:12]
+    ctx.set_materialize_grads(False)
+
+
+def _gru_gradient(ctx, dy, dh_n, _):
+    saved = ctx.saved_tensors
+    dx, dh0, dw_ih, dw_hh, dbias, dbias_h, dgain_x, dgain_h = _gru_backward(
+        dy, dh_n, *saved, *ctx.rest, ctx.needs_input_grad[0]
+    )
+    of_bias = None if saved[6] is None else dbias
+    of_x = dx if ctx.needs_input_grad[0] else None
+    return (of_x, dh0, dw_ih, dw_hh, of_bias, dgain_x, dbias, dgain_h, dbias_h, *[None] * 4)
+
+
+gru.register_autograd(_gru_gradient, setup_context=_gru_setup)
+
+
+def _no_second_derivative(ctx, *_):
+    raise NotImplementedError(
+        "the fused recurrent layers have no second derivative; make the layer with "
+        'backend="reference" for create_graph=True'
+    )
+
+
+for _operator in (_lstm_backward, _gru_backward):
+    _operator.register_autograd(_no_second_derivative)
