@@ -11,7 +11,7 @@ from layernorm.studies.planning import Plan
 from layernorm.studies.sequences import Config
 
 LAG = 20
-CHANGED = {"task": "copy", "steps": LAG, "updates": 800}
+CHANGED = {"task": "copy", "steps": LAG, "updates": 600, "evaluations": 20}
 
 PLAN = Plan(
     name="copy_memory",
