@@ -149,9 +149,28 @@ def test_modules_of_one_seed_have_the_same_values_under_the_same_names():
 def test_held_memory_counts_what_the_graph_keeps_and_not_what_is_released():
     x = torch.randn(1000, requires_grad=True)
     one = 4 * 1000
-    assert memory.held(lambda: x.exp()) == one
-    assert memory.held(lambda: (x.exp() * 2).sum()) in range(one, one + 200)
-    assert memory.held(lambda: x.detach().exp().sum().item()) == 0
+    assert memory.held(x.exp) == one  # the result, which the graph saves too
+    assert memory.held(lambda: (x.exp() * 2).sum(), [x]) == one + 4
+    assert memory.held(lambda: x.square().exp(), [x]) == one
+    assert memory.held(lambda: x.square().exp()) == 2 * one  # x itself
+    assert memory.held(lambda: x.detach().exp().sum()) == 4
+
+
+def test_held_memory_counts_storages_that_are_kept_from_call_to_call():
+    kept = torch.empty(5000)
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(kept[:10].copy_(x))
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return 2 * grad
+
+    x = torch.randn(10, requires_grad=True)
+    assert memory.held(lambda: Doubled.apply(x), [x]) == 40 + 20_000
 
 
 @pytest.mark.parametrize(
@@ -255,7 +274,7 @@ def test_a_process_of_its_own_measures_and_answers():
 def test_a_process_grows_at_least_by_what_the_graph_holds():
     shape = (40, 32, 64, 64)
     run = recurrent._Run(SUBJECTS["gru"]["loop"], shape, "training", 0)
-    held = memory.held(run.forward)
+    held = memory.held(run.forward, [run.x, *run.module.parameters()])
     assert held > 4_000_000
     assert 0.9 * held < processes.resident("gru", "loop", shape, 1) < 4 * held
 

@@ -1,9 +1,11 @@
-"""Memory of one call, above what was allocated before it."""
+"""Memory: the peak of one call, and what a forward pass keeps."""
 
 import os
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 
 import torch
+from torch import Tensor
 
 from layernorm.benchmarks.timing import Call
 
@@ -21,26 +23,35 @@ def peak(call: Call, device: torch.device) -> int:
         call()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
-    return max(accumulate(_changes(call)[1], initial=0))
-
-
-def held(call: Call) -> int:
-    """Bytes that torch's allocator on the CPU still holds after the call, while its result lives.
-
-    Of a forward pass: the output and all that the graph keeps for the backward pass, whoever keeps
-    it (`saved_tensors_hooks` would miss what an operator puts aside in tensors of its own).
-    """
-    result, changes = _changes(call)
-    del result
-    return sum(changes)
-
-
-def _changes(call: Call) -> tuple[object, list[int]]:
-    """The result of a call, and its allocations (positive) and releases in order."""
     from torch.autograd.profiler import profile
 
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or every start is a line on stderr
     with profile(profile_memory=True) as seen:
-        result = call()
+        call()
     events = [event for event in seen.kineto_results.events() if event.name() == "[memory]"]
-    return result, [e.nbytes() for e in sorted(events, key=lambda event: event.start_ns())]
+    changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    return max(accumulate(changes, initial=0))
+
+
+def held(forward: Callable[[], Tensor], others: Iterable[Tensor] = ()) -> int:
+    """Bytes kept for the backward pass: the result and all that its graph saves, whole storages,
+    each counted once.
+
+    An allocator's count would miss a storage that an implementation keeps from call to call and
+    uses again.
+
+    Args:
+        others: tensors that live anyway and are not counted, such as inputs and parameters.
+    """
+    alive = {tensor.untyped_storage().data_ptr() for tensor in others}
+    sizes: dict[int, int] = {}
+
+    def count(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in alive:
+            sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor.detach()  # itself would be a cycle: result, graph, result
+
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        count(forward())
+    return sum(sizes.values())

@@ -192,7 +192,8 @@ def measure(
             continue
         rows[name] = replace(rows[name], **times(samples[name], reference))
         if mode == "training":
-            rows[name] = replace(rows[name], held_memory=memory.held(run.forward))
+            held = memory.held(run.forward, [run.x, *run.module.parameters()])
+            rows[name] = replace(rows[name], held_memory=held)
     return list(rows.values())
 
 
