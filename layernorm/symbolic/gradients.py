@@ -57,7 +57,7 @@ class Gradient:
 
     def simplify(self, expression: sympy.Expr) -> sympy.Expr:
         """An expression in x_hat with its sums collected and the facts used."""
-        known = sympy.expand(collect(expression)).subs(self.facts)
+        known = sympy.expand(_one_index(collect(expression))).subs(self.facts)
         return _one_index(collect(sympy.expand(sympy.simplify(known))))
 
 
@@ -159,7 +159,7 @@ def _facts(method: str) -> dict[sympy.Sum, sympy.Expr]:
     facts: dict[sympy.Sum, sympy.Expr] = {}
     equations = [mu - MU] if mu != 0 else []
     for equation in (*equations, variance + eps_of(method) - S**2):
-        known = sympy.expand(collect(_in_x_hat(method, equation))).subs(facts)
+        known = sympy.expand(_one_index(collect(_in_x_hat(method, equation)))).subs(facts)
         (unknown,) = known.atoms(sympy.Sum)
         (facts[unknown],) = sympy.solve(known, unknown)
     return facts
