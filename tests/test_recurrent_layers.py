@@ -141,23 +141,31 @@ def test_fifty_steps(kind, options, backend):
 @pytest.mark.parametrize("kind", LAYERS)
 def test_float32_is_as_close_as_the_definition_in_float32(kind, backend):
     """The error against float64 is at most twice the definition's own: a constant would either be
-    too wide for short sequences or too narrow for long ones."""
+    too wide for short sequences or too narrow for long ones. These nets are chaotic and magnify
+    single roundings by luck, so it is the geometric mean over draws that counts."""
     usable(backend, kind, torch.float32)
-    exact = shaken(LAYERS[kind](11, 24, dtype=torch.float64, backend="reference"))
-    x = draw(40, 5, 11)
-    low = copy.deepcopy(exact).float()
-    fast = LAYERS[kind](11, 24, backend=backend)
-    fast.load_state_dict(low.state_dict())
+    ratios = []
+    for seed in range(6):
+        low = shaken(LAYERS[kind](11, 24, backend="reference"), seed)
+        exact = copy.deepcopy(low).double()  # what the float32 numbers stand for
+        fast = LAYERS[kind](11, 24, backend=backend)
+        fast.load_state_dict(low.state_dict())
+        x, slope = draw(40, 5, 11, seed=seed).float(), draw(40, 5, 24, seed=seed + 50).float()
+        truth, own, got = (
+            gradients(m, x.to(m.weight_ih_l0.dtype), slope) for m in (exact, low, fast)
+        )
+        errors = [
+            [float((a.double() - t).norm()) for a, t in zip(result, truth, strict=True)]
+            for result in (own, got)
+        ]
+        ratios.append([ours / definitions for definitions, ours in zip(*errors, strict=True)])
+    means = torch.tensor(ratios).log().mean(0).exp()
+    assert (means > 0).all()
+    assert (means < 2).all()
 
-    def results(module, x):
-        x = x.clone().requires_grad_()
-        y = module(x)[0]
-        (y * draw(*y.shape, seed=5).to(y.dtype)).sum().backward()
-        return [y.detach(), x.grad, *(p.grad for p in module.parameters())]
 
-    rounded = copy.deepcopy(low).double()  # what the float32 numbers stand for, exactly
-    x = x.float()
-    truth, own, got = results(rounded, x.double()), results(low, x), results(fast, x)
-    for exactly, definitions, ours in zip(truth, own, got, strict=True):
-        error = float((ours.double() - exactly).norm())
-        assert 0 < error <= 2 * float((definitions.double() - exactly).norm())
+def gradients(module, x, slope) -> list[torch.Tensor]:
+    """The outputs, and the gradients of input and parameters."""
+    x = x.clone().requires_grad_()
+    y = module(x)[0]
+    return [y.detach(), *torch.autograd.grad((y * slope).sum(), [x, *module.parameters()])]

@@ -37,6 +37,13 @@ def refusal(
 
     The first call that gets as far compiles the library, or loads it.
     """
+    return unsupported(kind, device_type, dtype, variant, projection) or missing()
+
+
+def unsupported(
+    kind: str, device_type: str, dtype: torch.dtype, variant: str, projection: bool
+) -> str | None:
+    """What the fused path does not do anywhere."""
     if kind not in ("lstm", "gru"):
         return f"there is no fused {kind}; the definition computes it"
     if kind == "lstm" and variant not in operators.VARIANTS:
@@ -47,6 +54,12 @@ def refusal(
         return f"it computes floating-point numbers, not {dtype}"
     if projection:
         return "it has no projections (proj_size)"
+    return None
+
+
+@torch.compiler.assume_constant_result
+def missing() -> str | None:
+    """Why the library could not be had; None if it is there, compiled now if need be."""
     library = binding.library()
     return None if isinstance(library, ctypes.CDLL) else str(library)
 

@@ -10,8 +10,10 @@ norms' gains and biases are ln_ih_weight_l{k}, ln_ih_bias_l{k}, and so for ln_hh
 are ln_weight_l{k} and ln_bias_l{k}. The second direction's end in _reverse. Weights start uniform
 between -1/sqrt(H) and 1/sqrt(H), as torch's; gains at 1, biases at 0.
 
-`backend` says who computes: "reference" is `layernorm.recurrent.definition`, "auto" the fastest
-that gives the same numbers.
+`backend` says who computes: "reference" is `layernorm.recurrent.definition`, "fused" the compiled
+path for CPUs in `layernorm.recurrent.fused` (an error where it cannot be used), and "auto" that
+path where it can be used, else the definition, with one warning if all that is missing is the
+library. Second derivatives need "reference".
 
 Under autocast the matrix products may be in half precision; states and outputs keep the weights'
 type.
@@ -25,10 +27,10 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.utils.rnn import PackedSequence
 
-from layernorm.recurrent import checks, definition
+from layernorm.recurrent import checks, definition, fused
 from layernorm.recurrent.parameters import GRUParameters, LSTMParameters, RNNParameters
 
-BACKENDS = ("auto", "reference")
+BACKENDS = ("auto", "reference", "fused")
 
 
 class _Layer:
@@ -44,8 +46,6 @@ class _Layer:
         self.backend = backend
         self.learn_initial_state = learned
         checks.settings(self)
-        if backend == "fused":
-            raise ValueError('backend "fused" does not exist yet in this version; use "auto"')
         if backend not in BACKENDS:
             raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
         if dropout and num_layers == 1:
@@ -143,6 +143,20 @@ class _Layer:
                 x = F.dropout(x, self.dropout, self.training)
         return x, [torch.stack(s) for s in zip(*last, strict=True)]
 
+    def _computer(self, kind: str, x: Tensor, variant: str = "paper", projection: bool = False):
+        """The module whose function computes this layer for x."""
+        if self.backend == "reference":
+            return definition
+        unsupported = fused.unsupported(kind, x.device.type, x.dtype, variant, projection)
+        reason = unsupported or fused.missing()
+        if reason is None:
+            return fused
+        if self.backend == "fused":
+            raise ValueError(f'backend "fused" cannot compute this: {reason}; use "auto"')
+        if not unsupported:
+            fused.warn_once(reason)
+        return definition
+
     def extra_repr(self) -> str:
         """As torch prints its layers: what differs from the defaults."""
         return self._printed(
@@ -162,7 +176,7 @@ class LayerNormLSTM(_Layer, LSTMParameters):
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size,
             device, dtype: as `torch.nn.LSTM`'s. bias=False leaves out b; the norms keep theirs.
         eps: added to the variances, >= 0.
-        backend: "auto" or "reference".
+        backend: "auto", "reference" or "fused".
         variant: "paper" is what stands above; "joint", "per_gate", "cell_only" and "carried" are
             in `layernorm.recurrent.variants`, with their equations and who uses them.
         forget_bias: where the forget gate's part of b starts.
@@ -206,8 +220,8 @@ class LayerNormLSTM(_Layer, LSTMParameters):
         self._build(*layers, device, dtype, backend, learn_initial_state)
 
     def _sequence(self, x, batch_sizes, states, weights, reverse: bool):
-        settings = weights, self.eps, self.variant, reverse
-        return definition.lstm(x, batch_sizes, *states, *settings)
+        computer = self._computer("lstm", x, self.variant, self.proj_size > 0)
+        return computer.lstm(x, batch_sizes, *states, weights, self.eps, self.variant, reverse)
 
 
 class LayerNormGRU(_Layer, GRUParameters):
@@ -252,7 +266,8 @@ class LayerNormGRU(_Layer, GRUParameters):
         self._build(*layers, device, dtype, backend, learn_initial_state)
 
     def _sequence(self, x, batch_sizes, states, weights, reverse: bool):
-        return definition.gru(x, batch_sizes, *states, weights, self.eps, reverse)
+        computer = self._computer("gru", x)
+        return computer.gru(x, batch_sizes, *states, weights, self.eps, reverse)
 
 
 class LayerNormRNN(_Layer, RNNParameters):
@@ -299,4 +314,4 @@ class LayerNormRNN(_Layer, RNNParameters):
 
     def _sequence(self, x, batch_sizes, states, weights, reverse: bool):
         settings = weights, self.eps, reverse, self.nonlinearity
-        return definition.rnn(x, batch_sizes, *states, *settings)
+        return self._computer("rnn", x).rnn(x, batch_sizes, *states, *settings)
