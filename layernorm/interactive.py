@@ -1,16 +1,18 @@
 """The figure in which the reader moves the summed inputs: which normalization does not care?
 
-One layer, small enough to draw: 5 cases x of 4 input features, 6 units with weights w. Six sliders
-change one case, one unit, or the data, and nothing else:
+One layer, small enough to draw: 5 cases x of 4 input features, 6 units with weights w. Eight
+sliders change one case, one unit, the data, or all weights, and nothing else:
 
-    x'[n] = s_n (s x[n] + c),   w'[i] = s_i w[i],   a'[n, i] = w'[i] . x'[n] + c_n + c_i
+    x'[n] = s_n (s x[n] + c),   w'[i] = s_i (t w[i] + e),   a'[n, i] = w'[i] . x'[n] + c_n + c_i
 
-Here s and c are the sliders of the data, s_n and c_n those of the one case (1 and 0 for the
-others), s_i and c_i those of the one unit. Each method then gives (a' - mu) / sigma (paper eq. 5)
-with gain 1, bias 0 and, as in the paper, no eps. For batch and layer normalization mu and sigma are
-those of eqs. (2) and (3); for weight normalization mu is 0 and sigma the length of w'[i].
+Here s and c are the sliders of the data, t and e those of all weights, s_n and c_n those of the one
+case (1 and 0 for the others), s_i and c_i those of the one unit. Each method then gives
+(a' - mu) / sigma (paper eq. 5) with gain 1, bias 0 and, as in the paper, no eps. For batch and
+layer normalization mu and sigma are those of eqs. (2) and (3); for weight normalization mu is 0 and
+sigma the length of w'[i].
 
-`figure()` is a picture everywhere; the built book shows the sliders (`book/_static/invariance.js`).
+A figure has some of the sliders, `SUMMED` or `TABLE_1`; the others rest. `figure()` is a picture
+everywhere; the built book shows the sliders (`book/_static/invariance.js`).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import io
 import json
 import math
 from base64 import b64encode
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -56,7 +58,7 @@ SHIFTS = [step / 4 for step in range(-12, 13)]
 
 @dataclass(frozen=True)
 class Sliders:
-    """Where the six sliders stand: in the figure at one of `SCALES` or `SHIFTS`, at rest 1 and 0.
+    """Where the eight sliders stand: in the figure at one of `SCALES` or `SHIFTS`, at rest 1 and 0.
 
     Raises ValueError for a scale of 0, which would leave nothing but 0/0, and for values that are
     not finite.
@@ -68,6 +70,8 @@ class Sliders:
     unit_shift: float = 0.0
     data_scale: float = 1.0
     data_shift: float = 0.0
+    weights_scale: float = 1.0
+    weights_shift: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -84,7 +88,12 @@ MEANING = {
     "unit_shift": ("one unit", f"a′ = a + c for all cases of unit {UNIT + 1}"),
     "data_scale": ("the data", "x′ = s·x for all cases"),
     "data_shift": ("the data", "x′ = x + c in all features"),
+    "weights_scale": ("all weights", "w′ = s·w for all units"),
+    "weights_shift": ("all weights", "w′ = w + c for all units and features"),
 }
+# The sliders of one figure: what happens to summed inputs, and the columns of the paper's Table 1.
+SUMMED = ("case_scale", "case_shift", "unit_scale", "unit_shift", "data_scale", "data_shift")
+TABLE_1 = ("weights_scale", "weights_shift", "unit_scale", "data_scale", "data_shift", "case_scale")
 
 
 NOTE = (
@@ -104,6 +113,7 @@ def summed_inputs(
     x, w = (torch.tensor(rows, dtype=torch.float64) for rows in (X, W))
     x = sliders.data_scale * x + sliders.data_shift
     x[CASE] *= sliders.case_scale
+    w = sliders.weights_scale * w + sliders.weights_shift
     w[UNIT] *= sliders.unit_scale
     a = x @ w.T
     a[CASE] += sliders.case_shift
@@ -146,8 +156,8 @@ EXAMPLES = {name: 2.0 if name.endswith("scale") else 1.0 for name in MEANING}
 
 
 @functools.cache
-def _png() -> bytes:
-    """Six rows (one slider moved in each), five columns (methods): outputs before and after."""
+def _png(sliders: tuple[str, ...]) -> bytes:
+    """A row for each slider, moved, a column for each method: outputs before and after."""
     from matplotlib import style
     from matplotlib.figure import Figure
 
@@ -155,8 +165,9 @@ def _png() -> bytes:
     buffer = io.BytesIO()
     with style.context("default"):
         picture = Figure(figsize=(10, 9.5), dpi=100, layout="constrained")
-        axes = picture.subplots(len(EXAMPLES), len(NAMES), sharex=True, sharey=True)
-        for row, (slider, value) in zip(axes, EXAMPLES.items(), strict=True):
+        axes = picture.subplots(len(sliders), len(NAMES), sharex=True, sharey=True)
+        for row, slider in zip(axes, sliders, strict=True):
+            value = EXAMPLES[slider]
             after = outputs(replace(Sliders(), **{slider: value}))
             sign = "×" if slider.endswith("scale") else "+"
             row[0].set_ylabel(f"{_title(slider)}\n{sign} {value:g}", fontsize=9)
@@ -198,21 +209,29 @@ def _panel(axis: Any, before: Tensor, after: Tensor, color: str) -> None:
     )  # fmt: skip
 
 
-def description() -> str:
+def description(sliders: tuple[str, ...] = SUMMED) -> str:
     """The picture in words: for each slider, which methods do not care. Computed, like the rest."""
     sentences = []
-    for slider, value in EXAMPLES.items():
-        found = verdicts(replace(Sliders(), **{slider: value}))
+    for slider in sliders:
+        found = verdicts(replace(Sliders(), **{slider: EXAMPLES[slider]}))
         same = [METHODS[name].title for name in NAMES if found[name] == "unchanged"]
         sentences.append(f"{_title(slider)}: {' and '.join(same) or 'none'}")
     return (
-        "Outputs of five methods before (rings) and after (dots) one change of the summed inputs. "
+        "Outputs of five methods before (rings) and after (dots) one change. "
         f"Unchanged under {'; '.join(sentences)}. All other outputs change."
     )
 
 
 class InvarianceFigure:
-    """What `figure()` returns: a picture where only pictures are shown, sliders in the book."""
+    """What `figure()` returns: a picture where only pictures are shown, sliders in the book.
+
+    Raises ValueError for a name that is no slider.
+    """
+
+    def __init__(self, sliders: tuple[str, ...] = SUMMED):
+        if unknown := [name for name in sliders if name not in MEANING]:
+            raise ValueError(f"sliders must be some of {list(MEANING)}, got {unknown}")
+        self.sliders = tuple(sliders)
 
     def __repr__(self) -> str:
         return "<figure: which normalization does not care?>"
@@ -220,10 +239,10 @@ class InvarianceFigure:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict, dict]:
         data = {
             "text/plain": repr(self),
-            "image/png": b64encode(_png()).decode(),
+            "image/png": b64encode(_png(self.sliders)).decode(),
             MIME: self.specification(),
         }
-        return data, {"image/png": {"alt": description()}}
+        return data, {"image/png": {"alt": description(self.sliders)}}
 
     def specification(self) -> dict[str, Any]:
         """All that the sliders' script needs: no result, only the layer and the words."""
@@ -234,27 +253,28 @@ class InvarianceFigure:
             "case": CASE,
             "unit": UNIT,
             "note": NOTE,
+            "rest": asdict(at_rest),
             "methods": [
                 {"name": name, "title": METHODS[name].title, "color": METHODS[name].color}
                 for name in NAMES
             ],
             "sliders": [
                 {
-                    "name": field.name,
-                    "thing": MEANING[field.name][0],
-                    "kind": field.name.split("_")[1],
-                    "meaning": MEANING[field.name][1],
-                    "rest": getattr(at_rest, field.name),
-                    "values": SCALES if field.name.endswith("scale") else SHIFTS,
+                    "name": name,
+                    "thing": MEANING[name][0],
+                    "kind": name.split("_")[1],
+                    "meaning": MEANING[name][1],
+                    "rest": getattr(at_rest, name),
+                    "values": SCALES if name.endswith("scale") else SHIFTS,
                 }
-                for field in fields(Sliders)
+                for name in self.sliders
             ],
         }
 
 
-def figure() -> InvarianceFigure:
+def figure(sliders: tuple[str, ...] = SUMMED) -> InvarianceFigure:
     """The figure: as a cell's last line it shows itself, in the way the place can show it."""
-    return InvarianceFigure()
+    return InvarianceFigure(sliders)
 
 
 class BookRenderer:
@@ -273,10 +293,11 @@ class BookRenderer:
         from docutils import nodes
 
         content = data.content if isinstance(data.content, str) else json.dumps(data.content)
-        picture = b64encode(_png()).decode()
+        sliders = tuple(slider["name"] for slider in json.loads(content)["sliders"])
+        picture = b64encode(_png(sliders)).decode()
         text = (
             f'<div class="invariance" data-specification="{html.escape(content)}">'
-            f'<img src="data:image/png;base64,{picture}" alt="{html.escape(description())}">'
+            f'<img src="data:image/png;base64,{picture}" alt="{html.escape(description(sliders))}">'
             "</div>"
         )
         return [nodes.raw(text=text, format="html")]

@@ -19,6 +19,8 @@ INVARIANT = {
     "unit_shift": {"batch"},
     "data_scale": {"batch", "layer", "rms"},
     "data_shift": {"batch"},
+    "weights_scale": {"batch", "weight", "layer", "rms"},
+    "weights_shift": {"layer"},
 }
 
 
@@ -59,13 +61,14 @@ def test_no_change_is_so_small_that_it_would_be_shown_as_zero():
                 assert change < 1e-12 or change > 0.01, (slider, value, name)
 
 
-@pytest.mark.parametrize("s", [Sliders(), Sliders(2.0, -1.0, -0.5, 0.75, 3.0, -2.25)])
+@pytest.mark.parametrize("s", [Sliders(), Sliders(2.0, -1.0, -0.5, 0.75, 3.0, -2.25, 1.5, 0.5)])
 def test_summed_inputs_are_what_the_sliders_say(s):
     a, weights = interactive.summed_inputs(s)
     for n, x in enumerate(interactive.X):
         for i, w in enumerate(interactive.W):
             x_moved = [(s.data_scale * e + s.data_shift) for e in x]
-            w_moved = [(s.unit_scale if i == UNIT else 1.0) * e for e in w]
+            w_moved = [s.weights_scale * e + s.weights_shift for e in w]
+            w_moved = [(s.unit_scale if i == UNIT else 1.0) * e for e in w_moved]
             expected = (s.case_scale if n == CASE else 1.0) * sum(
                 e * f for e, f in zip(x_moved, w_moved, strict=True)
             )
@@ -90,7 +93,8 @@ def test_the_script_gets_the_layer_and_no_result():
     specification = interactive.figure().specification()
     assert json.loads(json.dumps(specification)) == specification
     assert specification["x"] == interactive.X
-    assert [s["name"] for s in specification["sliders"]] == list(asdict(Sliders()))
+    assert tuple(s["name"] for s in specification["sliders"]) == interactive.SUMMED
+    assert specification["rest"] == asdict(Sliders())
     for slider in specification["sliders"]:
         assert slider["rest"] in slider["values"]
         assert 0.0 not in slider["values"] or slider["kind"] == "shift"
@@ -115,6 +119,20 @@ def test_the_book_shows_the_sliders_and_without_scripts_the_picture():
     assert '<img src="data:image/png;base64,' in node.astext()
     assert f'alt="{interactive.description()}"' in node.astext()
     assert render(None, SimpleNamespace(mime_type="image/png", content=""), False) is None
+
+
+def test_the_columns_of_table_1_have_their_own_figure():
+    figure = interactive.figure(interactive.TABLE_1)
+    shown = [slider["name"] for slider in figure.specification()["sliders"]]
+    assert tuple(shown) == interactive.TABLE_1
+    _, metadata = figure._repr_mimebundle_()
+    assert "shift of all weights: layer normalization; scale" in metadata["image/png"]["alt"]
+    assert (
+        figure._repr_mimebundle_()[0]["image/png"]
+        != (interactive.figure()._repr_mimebundle_()[0]["image/png"])
+    )
+    with pytest.raises(ValueError, match=r"sliders must be some of .*got \['weight_scale'\]"):
+        interactive.figure(("weight_scale",))
 
 
 def test_the_one_picture_is_current():

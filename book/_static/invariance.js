@@ -12,11 +12,13 @@
     return v.map((e) => (e - mu) / sigma);
   };
 
-  // s: one number for each slider. Returns {method: rows of outputs}.
-  function outputs({ x, w, case: n, unit: i }, s) {
+  // moved: a number for each slider that is not at rest. Returns {method: rows of outputs}.
+  function outputs({ x, w, case: n, unit: i, rest }, moved) {
+    const s = { ...rest, ...moved };
     const cases = x.map((row, k) =>
       row.map((e) => (k === n ? s.case_scale : 1) * (s.data_scale * e + s.data_shift)));
-    const weights = w.map((row, j) => row.map((e) => (j === i ? s.unit_scale : 1) * e));
+    const weights = w.map((row, j) =>
+      row.map((e) => (j === i ? s.unit_scale : 1) * (s.weights_scale * e + s.weights_shift)));
     const a = cases.map((row, k) => weights.map((v, j) =>
       v.reduce((sum, e, d) => sum + e * row[d], 0)
         + (k === n ? s.case_shift : 0) + (j === i ? s.unit_shift : 0)));

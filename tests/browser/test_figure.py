@@ -9,7 +9,7 @@ import torch
 from browser.inspection import PATIENCE, PHONE, listen, pages
 
 from layernorm import interactive
-from layernorm.interactive import NAMES, SCALES, SHIFTS, Sliders
+from layernorm.interactive import NAMES, SCALES, SHIFTS, TABLE_1, Sliders
 
 pytestmark = pytest.mark.browser
 
@@ -33,10 +33,15 @@ CENTERS = """([selector]) => [...document.querySelectorAll(selector)].map((e) =>
 
 @pytest.fixture(scope="module")
 def address(book):
-    """The page of the book that shows the figure."""
+    """The first of the pages that show the figure: that of chapter 4."""
+    return addresses(book)[0]
+
+
+def addresses(book):
+    """The pages of chapters 4 and 6, with the sliders of summed inputs and those of Table 1."""
     found = [p for p in pages(book) if 'class="invariance"' in (book / p).read_text("utf-8")]
-    assert len(found) == 1, f"expected one page with the interactive figure, found {found}"
-    return f"{book.as_uri()}/{found[0]}"
+    assert len(found) == 2, f"expected two pages with the interactive figure, found {found}"
+    return [f"{book.as_uri()}/{page}" for page in sorted(map(str, found))]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +81,7 @@ def move(page, **sliders):
 def test_the_browser_computes_what_the_definitions_give(page):
     chance = random.Random(0)
     settings = [Sliders()] + [
-        Sliders(*(chance.choice(values) for _ in range(3) for values in (SCALES, SHIFTS)))
+        Sliders(*(chance.choice(values) for _ in range(4) for values in (SCALES, SHIFTS)))
         for _ in range(200)
     ]
     computed = page.evaluate(
@@ -103,6 +108,16 @@ def test_by_keyboard_every_verdict_is_right(sliders, page):
             "aria-label"
         )
         assert expected[name] in page.locator(".spoken").text_content()
+
+
+def test_chapter_6_has_the_sliders_of_table_1(browser, book):
+    page = browser.new_page()
+    page.goto(addresses(book)[1])
+    names = page.locator(".invariance input").evaluate_all("(all) => all.map((e) => e.name)")
+    assert sorted(names) == sorted(TABLE_1)
+    move(page, weights_shift=1.0)
+    assert shown(page) == interactive.verdicts(Sliders(weights_shift=1.0))
+    page.close()
 
 
 def test_by_mouse(page):
