@@ -58,12 +58,14 @@ def verdict(rows: Sequence[Row]) -> str:
     """What the gate said, of what, and where it was measured."""
     here = records.environment()
     wrong = problems(rows)
+    paths = sorted({row.options["path"] for row in rows if "path" in row.options})
     right = f"{len(rows) - len(wrong)} of {len(rows)} measurements passed the gate"
     return "\n".join([
         *wrong,
         f"correctness: {right} (their definitions in float64, before and after timing)",
         "functions: ours, definition and the GRU's loop and script are the paper's; the LSTM's "
         "loop and script carry the normalized cell; torch and plain loop have no norms",
+        f"ours: {', '.join(paths)}",
         f"machine: {here['cpu']}, {here['cpu_capability']}, torch {here['versions']['torch']}",
     ])  # fmt: skip
 

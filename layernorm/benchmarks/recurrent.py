@@ -21,7 +21,7 @@ from layernorm.benchmarks import gate, loops, memory
 from layernorm.benchmarks.harness import times
 from layernorm.benchmarks.report import MEASURED, Row
 from layernorm.benchmarks.timing import CpuTimer, Timer, interleaved
-from layernorm.recurrent import LayerNormGRU, LayerNormLSTM
+from layernorm.recurrent import LayerNormGRU, LayerNormLSTM, fused
 
 Shape = tuple[int, int, int, int]  # T steps, B sequences, I inputs, H units
 MODES = ("training", "inference")
@@ -147,7 +147,8 @@ def measure(
         shape: (T, B, I, H): steps, sequences, inputs, units.
         mode: "training" (forward and backward with every gradient, that of x too) or "inference".
         subjects: names in `SUBJECTS[kind]`; None: all. Ratios are to "torch", if it is among them.
-        options: entries added to the rows' options.
+        options: entries added to the rows' options. (Those have `path`: "fused", or why ours ran
+            its definition.)
 
     Raises:
         ValueError: naming the argument, what was expected and what came.
@@ -164,11 +165,12 @@ def measure(
     shape = tuple(shape)
     expected: dict[loops.Loop, list[gate.Expected]] = {}
     rows, runs = {}, {}
+    path = {"path": fused.refusal(kind, "cpu", torch.float32) or "fused"} if OURS in names else {}
     for name in names:
         subject = SUBJECTS[kind][name]
         rows[name] = Row(
             "recurrent", subject.method, name, BASELINE, mode, shape, "float32", "cpu", seed, "",
-            options={"kind": kind, "rounds": rounds, **(options or {})},
+            options={"kind": kind, "rounds": rounds, **path, **(options or {})},
         )  # fmt: skip
         try:
             run = _Run(subject, shape, mode, seed)
