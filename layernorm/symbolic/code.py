@@ -30,10 +30,13 @@ class ArrayPrinter(PythonCodePrinter):
 
     def __init__(self, axis: int, names: dict[str, str]):
         super().__init__({"fully_qualified_modules": False})
-        self.axis, self.names = axis, names
+        self.axis, self.names = axis, {"xhat": "x_hat", "epsilon": "eps", **names}
+
+    def _print_Symbol(self, e):
+        return self.names.get(str(e), str(e))
 
     def _print_Indexed(self, e):
-        return self.names.get(str(e.base), str(e.base))
+        return self._print_Symbol(e.base)
 
     def _print_Mean(self, e):
         return self._reduction(e, "mean")
@@ -72,7 +75,7 @@ def statements(expression: sympy.Expr, target: str, printer: ArrayPrinter) -> li
     """Assignments that compute expression * s: each reduction on a line of its own, then / s."""
     numerator, lines = sympy.expand(reduced(expression) * S), []
     for reduction in sorted(numerator.atoms(Mean, Total), key=str):
-        names = sorted(str(e.base) for e in reduction.atoms(sympy.Indexed))
+        names = sorted(printer.doprint(e) for e in reduction.atoms(sympy.Indexed))
         name = "_".join([str(reduction.func).lower(), *names])
         lines.append(f"{name} = {printer.doprint(reduction)}")
         numerator = numerator.subs(reduction, sympy.Symbol(name))

@@ -28,11 +28,11 @@ from layernorm.symbolic.definitions import METHODS, Sizes, check_name, check_siz
 from layernorm.symbolic.sums import collect, index, total
 
 V, U, C, X_HAT, DY, GAIN, BIAS = (
-    sympy.IndexedBase(name, real=True) for name in ("v", "u", "c", "x_hat", "dy", "gain", "bias")
+    sympy.IndexedBase(name, real=True) for name in ("v", "u", "c", "xhat", "dy", "gain", "bias")
 )
 MU, T = sympy.symbols("mu t", real=True)
 S = sympy.Symbol("s", positive=True)
-EPS = sympy.Symbol("eps", nonnegative=True)
+EPS = sympy.Symbol("epsilon", nonnegative=True)
 K, J, SIZE = index("k"), index("j"), index("n")
 
 
@@ -68,7 +68,7 @@ def derive(method: str) -> Gradient:
     Raises ValueError for an unknown method.
 
     >>> derive("rms").backward
-    c[k]/s - x_hat[k]*Sum(c[j]*x_hat[j], (j, 1, n))/(n*s)
+    c[k]/s - xhat[k]*Sum(c[j]*xhat[j], (j, 1, n))/(n*s)
     """
     check_name("method", method, METHODS)
     mu, variance = _statistics(method, lambda j: V[j], SIZE)
@@ -100,7 +100,7 @@ def jacobian(method: str, n: Any) -> sympy.Matrix:
     """The matrix of all d x_hat[k] / d v[j] for n numbers, by SymPy's own differentiation.
 
     Nothing but the definition is used: an independent check of `derive`, and the symbols are
-    v1 ... vn and eps. Raises ValueError for n < 1 or an unknown method.
+    v1 ... vn and epsilon. Raises ValueError for n < 1 or an unknown method.
 
     >>> jacobian("layer", 1)
     Matrix([[0]])
