@@ -25,62 +25,40 @@ def library() -> ctypes.CDLL | build.BuildError:
     return loaded
 
 
+# fmt: off
+TENSORS = (
+    "x", "h0", "c0", "w_ih", "w_hh", "bias",
+    "gain_x", "bias_x", "gain_h", "bias_h", "gain_c", "bias_c",
+    "y", "h_n", "c_n", "hat_x", "hat_h", "gates", "cell", "scales", "dy", "dh_n", "dc_n",
+    "dx", "dh0", "dc0", "dw_ih", "dw_hh", "dbias", "dbias_n",
+    "dgain_x", "dgain_h", "dgain_c", "dbias_c",
+)
+# fmt: on
+
+
 class _Arguments(ctypes.Structure):
     """`Arguments` of native/sequence.h, field by field."""
 
-    INPUTS = [
-        "x",
-        "h0",
-        "c0",
-        "w_ih",
-        "w_hh",
-        "bias",
-        "gain_x",
-        "bias_x",
-        "gain_h",
-        "bias_h",
-        "gain_c",
-        "bias_c",
-        "y",
-        "h_n",
-        "c_n",
-        "hat_x",
-        "hat_h",
-        "cell",
-        "scales",
-        "dy",
-        "dh_n",
-        "dc_n",
-        "dx",
-        "dh0",
-        "dc0",
-        "dw_ih",
-        "dw_hh",
-        "dbias",
-        "dbias_n",
-        "dgain_x",
-        "dgain_h",
-        "dgain_c",
-        "dbias_c",
-    ]
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ["steps", "batch", "inputs", "units"]),
+        *((name, ctypes.c_int64) for name in ("steps", "batch", "inputs", "units")),
         ("batch_sizes", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ["threads", "reverse", "terms", "groups", "carry"]),
+        *((name, ctypes.c_int64) for name in ("threads", "reverse", "terms", "groups", "carry")),
         ("eps", ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in INPUTS),
+        *((name, ctypes.c_void_p) for name in TENSORS),
     )
 
 
-def call(function: str, gates: int, batch_sizes: Tensor | None, numbers: dict, **tensors) -> None:
+def call(
+    function: str, blocks: int, batch_sizes: Tensor | None, numbers: dict, /, **tensors
+) -> None:
     """Hand everything to the library, which trusts it: sizes are checked here."""
     x, h0 = tensors["x"], tensors["h0"]
     (rows, inputs), (batch, units) = x.shape, h0.shape
     steps = len(batch_sizes) if batch_sizes is not None else rows // batch if batch else 0
     sizes = {
         "x": rows * inputs, "dx": rows * inputs,
-        "h0": batch * units, "c0": batch * units, "w_ih": gates * units * inputs,
-        "w_hh": gates * units * units, "gain_c": units, "bias_c": units,
+        "h0": batch * units, "c0": batch * units, "w_ih": blocks * units * inputs,
+        "w_hh": blocks * units * units, "gain_c": units, "bias_c": units,
     }  # fmt: skip
     covered = int(batch_sizes.sum()) if batch_sizes is not None else steps * batch
     if covered != rows:

@@ -24,15 +24,8 @@ import torch
 
 SOURCES = Path(__file__).with_name("native")
 OPTIONS = [
-    "-O3",
-    "-std=c++17",
-    "-shared",
-    "-fPIC",
-    "-pthread",
-    "-fopenmp-simd",
-    "-ffp-contract=fast",
-    "-fno-math-errno",
-    "-fno-trapping-math",
+    *("-O3", "-std=c++17", "-shared", "-fPIC", "-pthread"),
+    *("-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 ]
 INSTRUCTIONS = {
     "AVX512": ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mavx2", "-mfma"],

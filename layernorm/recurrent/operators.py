@@ -29,8 +29,8 @@ def _parts(kept: Tensor, rows: int, **widths: int) -> dict[str, Tensor]:
 
 def _lstm_widths(units: int, variant: str) -> dict[str, int]:
     terms, groups, _ = VARIANTS[variant]
-    widths = {"hat_h": 4 * units, "cell": units, "scales": 2 * groups + 2}
-    return widths | ({"hat_x": 4 * units} if terms == 2 else {})
+    widths = {"gates": 4 * units, "cell": units, "scales": 2 * groups + 2}
+    return widths | {name: 4 * units for name in ("hat_h", "hat_x")[:terms]}
 
 
 def _gru_widths(units: int) -> dict[str, int]:

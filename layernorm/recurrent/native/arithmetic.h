@@ -6,7 +6,7 @@
 #include <cstring>
 
 #if defined(__AVX512F__)
-constexpr int kVectorBytes = 64, kTileRows = 6, kTileVectors = 4;  // 32 registers
+constexpr int kVectorBytes = 64, kTileRows = 8, kTileVectors = 3;  // 32 registers
 #elif defined(__AVX2__)
 constexpr int kVectorBytes = 32, kTileRows = 6, kTileVectors = 2;  // 16 registers
 #else

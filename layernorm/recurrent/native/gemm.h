@@ -13,31 +13,49 @@ template <class T> struct Matrix {
   ptrdiff_t row, column = 1;
 };
 
-template <class T> constexpr int kPanel = kTileVectors * kLanes<T>;
 template <class T> inline int64_t padded(int64_t columns) {
   return (columns + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
 }
 
-// The panel that begins at column `first` of a packed matrix (k rows, `columns` columns).
-template <class T> inline int panel_width(int64_t columns, int64_t first) {
-  return int(std::min<int64_t>(kPanel<T>, padded<T>(columns - first)));
+// The panels of a packed matrix: of nearly equal width, none wider than kTileVectors vectors.
+template <class T> struct Panels {
+  explicit Panels(int64_t columns)
+      : columns(columns), vectors(padded<T>(columns) / kLanes<T>),
+        count((vectors + kTileVectors - 1) / kTileVectors) {}
+  const int64_t columns, vectors, count;
+  int64_t first(int64_t p) const { return vectors * p / count * kLanes<T>; }
+  int width(int64_t p) const { return int(first(p + 1) - first(p)); }
+  int valid(int64_t p) const { return int(std::min(first(p + 1), columns) - first(p)); }
+};
+
+// Pack a matrix whose rows are contiguous: row(i) points to the first of its `columns` elements.
+template <class T, class Row>
+inline void pack_rows(T* packed, int64_t k, int64_t columns, Row row) {
+  const Panels<T> panels(columns);
+  for (int64_t p = 0; p < panels.count; ++p) {
+    const int width = panels.width(p), valid = panels.valid(p);
+    T* to = packed + panels.first(p) * k;
+    for (int64_t i = 0; i < k; ++i, to += width) {
+      std::memcpy(to, row(i) + panels.first(p), valid * sizeof(T));
+      std::fill_n(to + valid, width - valid, T(0));
+    }
+  }
 }
 
-// Pack B's rows 0..k and columns 0..columns at column `first` of `packed`, which has room for
-// k * padded(all columns). `first` must be a multiple of the panel, or the columns one of many
-// pieces: `pack_piece` below.
-template <class T, class Element>
-inline void pack(T* packed, int64_t k, int64_t columns, Element element) {
-  for (int64_t first = 0; first < columns; first += kPanel<T>) {
-    const int width = panel_width<T>(columns, first);
-    const int valid = int(std::min<int64_t>(width, columns - first));
-    T* panel = packed + first * k;
+// Pack a matrix whose columns are contiguous, as weights are in x Wᵀ: column(j) points to k elements.
+template <class T, class Column>
+inline void pack_columns(T* packed, int64_t k, int64_t columns, Column column) {
+  const Panels<T> panels(columns);
+  for (int64_t p = 0; p < panels.count; ++p) {
+    const int width = panels.width(p), valid = panels.valid(p);
+    T* panel = packed + panels.first(p) * k;
+    std::fill_n(panel, valid < width ? k * width : 0, T(0));
     for (int64_t begin = 0; begin < k; begin += 16) {  // blocks that stay in the first cache
       const int64_t end = std::min(begin + 16, k);
-      for (int j = 0; j < valid; ++j)
-        for (int64_t i = begin; i < end; ++i) panel[i * width + j] = element(i, first + j);
-      for (int j = valid; j < width; ++j)
-        for (int64_t i = begin; i < end; ++i) panel[i * width + j] = 0;
+      for (int j = 0; j < valid; ++j) {
+        const T* from = column(panels.first(p) + j);
+        for (int64_t i = begin; i < end; ++i) panel[i * width + j] = from[i];
+      }
     }
   }
 }
@@ -76,6 +94,10 @@ void tile_rows(int rows, Matrix<const T> a, const T* b, int64_t k, Matrix<T> c, 
     case 3: return tile<T, 3, Vectors>(a, b, k, c, columns, add);
     case 4: return tile<T, 4, Vectors>(a, b, k, c, columns, add);
     case 5: return tile<T, 5, Vectors>(a, b, k, c, columns, add);
+#if defined(__AVX512F__)
+    case 6: return tile<T, 6, Vectors>(a, b, k, c, columns, add);
+    case 7: return tile<T, 7, Vectors>(a, b, k, c, columns, add);
+#endif
     default: return tile<T, kTileRows, Vectors>(a, b, k, c, columns, add);
   }
 }
@@ -86,22 +108,18 @@ template <class T>
 void multiply(Matrix<const T> a, int64_t m, const T* packed, int64_t k, Matrix<T> c,
               int64_t columns, bool add = false) {
   const int64_t tiles = (m + kTileRows - 1) / kTileRows;  // of nearly equal height
-  for (int64_t first = 0; first < columns; first += kPanel<T>) {
-    const T* panel = packed + first * k;
-    const int valid = int(std::min<int64_t>(kPanel<T>, columns - first));
+  const Panels<T> panels(columns);
+  for (int64_t p = 0; p < panels.count; ++p) {
+    const T* panel = packed + panels.first(p) * k;
+    const int valid = panels.valid(p);
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t begin = m * t / tiles, rows = m * (t + 1) / tiles - begin;
       const Matrix<const T> part{a.data + begin * a.row, a.row, a.column};
-      const Matrix<T> out{c.data + begin * c.row + first, c.row};
-      switch (panel_width<T>(columns, first) / kLanes<T>) {
+      const Matrix<T> out{c.data + begin * c.row + panels.first(p), c.row};
+      switch (panels.width(p) / kLanes<T>) {
         case 1: tile_rows<T, 1>(int(rows), part, panel, k, out, valid, add); break;
         case 2: tile_rows<T, 2>(int(rows), part, panel, k, out, valid, add); break;
-#if defined(__AVX512F__)
-        case 3: tile_rows<T, 3>(int(rows), part, panel, k, out, valid, add); break;
-        default: tile_rows<T, 4>(int(rows), part, panel, k, out, valid, add);
-#else
-        default: break;
-#endif
+        default: tile_rows<T, kTileVectors>(int(rows), part, panel, k, out, valid, add);
       }
     }
   }

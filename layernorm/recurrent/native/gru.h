@@ -101,22 +101,19 @@ template <class T> class GruForward {
   void update(int k, int64_t r, int64_t at, T* u, T* v) {
     const Member& m = members[k];
     const int64_t n = shares.size(k), first = shares.begin(k);
-    const Mine<T> mine{first, n, a.units};
+    const int64_t place = 3 * (at * a.units + first);
+    T* hat_x = a.hat_x ? out<T>(a.hat_x) + place : u;
+    T* hat_h = a.hat_h ? out<T>(a.hat_h) + place : v;
     for (int q = 0; q < kGruNorms; ++q) {
       const auto of_x = scale(&Member::of_x, r, q), of_h = scale(&Member::of_h, r, q);
-      normalize(u + kGruFrom[q] * n, kGruGates[q] * n, of_x);
-      normalize(v + kGruFrom[q] * n, kGruGates[q] * n, of_h);
       if (a.scales && k == 0) {
         T* scales = out<T>(a.scales) + at * 2 * kGruNorms;
         scales[q] = of_x.inverse, scales[kGruNorms + q] = of_h.inverse;
       }
+      const int64_t i = kGruFrom[q] * n, each = kGruGates[q] * n;
+      normalize(u + i, hat_x + i, u + i, of_x, m.gain_x + i, m.shift_x + i, each);
+      normalize(v + i, hat_h + i, v + i, of_h, m.gain_h + i, m.shift_h + i, each);
     }
-    if (a.hat_x) {
-      mine.scatter(out<T>(a.hat_x) + at * 3 * a.units, u, 3);
-      mine.scatter(out<T>(a.hat_h) + at * 3 * a.units, v, 3);
-    }
-    affine(u, u, m.gain_x, m.shift_x, 3 * n);
-    affine(v, v, m.gain_h, m.shift_h, 3 * n);
     const T *xr = u, *xz = u + n, *xn = u + 2 * n, *hr = v, *hz = v + n, *hn = v + 2 * n;
     T *state = h + r * a.units + first, *y = out<T>(a.y) + at * a.units + first;
 #pragma omp simd

@@ -44,7 +44,7 @@ template <class T> class GruBackward {
       auto parts = [&] { return scratch.take<Sums<T>>(kGruNorms * a.batch); };
       auto total = [&] { return take_total<T>(scratch, 3 * n); };
       members[k] = {take(3 * a.units * padded<T>(i)), take(3 * a.units * padded<T>(n)),
-                    take(rows * padded<T>(std::max(n, i))), scratch.take<const T*>(rows),
+                    take(rows * padded<T>(std::max(n, i))), scratch.take<const T*>(std::max(rows, 3 * a.units)),
                     take(3 * n), take(3 * n), take(3 * n), take(3 * n),
                     take(a.batch * 3 * n), take(a.batch * 3 * n), parts(), parts(),
                     total(), total(), total(), total()};
@@ -56,12 +56,8 @@ template <class T> class GruBackward {
     const Mine<T> mine{shares.begin(k), shares.size(k), a.units};
     const int64_t i = inputs.begin(k), H = a.units;
     if (a.dx)
-      pack(m.w_ih, 3 * H, inputs.size(k), [&](int64_t row, int64_t j) {
-        return in<T>(a.w_ih)[row * a.inputs + i + j];
-      });
-    pack(m.w_hh, 3 * H, mine.n, [&](int64_t row, int64_t j) {
-      return in<T>(a.w_hh)[row * H + mine.first + j];
-    });
+      pack_backward(m.w_ih, a.w_ih, a.inputs, i, inputs.size(k), shares, 3, m.before);
+    pack_backward(m.w_hh, a.w_hh, H, mine.first, mine.n, shares, 3, m.before);
     mine.gather(m.gain_x, a.gain_x, 3, 1);
     mine.gather(m.gain_h, a.gain_h, 3, 1);
     mine.gather(m.shift_x, a.bias_x, 3);
@@ -91,7 +87,7 @@ template <class T> class GruBackward {
         multiply<T>({dh_sums + (offset - block->begin) * 3 * H, 3 * H}, count, m.w_hh, 3 * H,
                     {dh + shares.begin(k), H}, n, true);
       }
-      block_gradients(a, steps, *block, block != blocks.rbegin(), 3 * H, dh_sums, dx_sums, shares,
+      block_gradients(a, steps, *block, block != blocks.rbegin(), 3, dh_sums, dx_sums, shares,
                       inputs, k, m.w_ih, m.before, m.packed);
       barrier.wait();  // the next block writes to dh_sums
     }
@@ -102,12 +98,11 @@ template <class T> class GruBackward {
   void gates(int k, int64_t r, int64_t at, int64_t before) {
     const Member& m = members[k];
     const int64_t n = shares.size(k), first = shares.begin(k), H = a.units;
-    const T *hat_x = in<T>(a.hat_x) + at * 3 * H + first, *hat_h = in<T>(a.hat_h) + at * 3 * H + first;
+    const int64_t place = 3 * (at * H + first);
+    const T *hat_x = in<T>(a.hat_x) + place, *hat_h = in<T>(a.hat_h) + place;
     T *p = m.p + r * 3 * n, *ph = m.ph + r * 3 * n;
-    for (int g = 0; g < 3; ++g) {
-      affine(p + g * n, hat_x + g * H, m.gain_x + g * n, m.shift_x + g * n, n);
-      affine(ph + g * n, hat_h + g * H, m.gain_h + g * n, m.shift_h + g * n, n);
-    }
+    affine(p, hat_x, m.gain_x, m.shift_x, 3 * n);
+    affine(ph, hat_h, m.gain_h, m.shift_h, 3 * n);
     const T* h = (before < 0 ? in<T>(a.h0) + r * H : in<T>(a.y) + before * H) + first;
     const T* dy = in<T>(a.dy) + at * H + first;
     T* state = dh + r * H + first;
@@ -125,13 +120,9 @@ template <class T> class GruBackward {
       state[j] = grad * z;
     }
     for (int q = 0; q < kGruNorms; ++q) {
-      Sums<T> of_x{0, 0}, of_h{0, 0};
-      for (int64_t g = kGruFrom[q]; g < kGruFrom[q] + kGruGates[q]; ++g) {
-        accumulate(hat_x + g * H, m.gain_x + g * n, m.dgain_x.step + g * n, p + g * n, n, of_x);
-        accumulate(hat_h + g * H, m.gain_h + g * n, m.dgain_h.step + g * n, ph + g * n, n, of_h);
-      }
-      m.of_x[r * kGruNorms + q] = of_x;
-      m.of_h[r * kGruNorms + q] = of_h;
+      const int64_t i = kGruFrom[q] * n, each = kGruGates[q] * n, index = r * kGruNorms + q;
+      m.of_x[index] = accumulate(hat_x + i, m.gain_x + i, m.dgain_x.step + i, p + i, each);
+      m.of_h[index] = accumulate(hat_h + i, m.gain_h + i, m.dgain_h.step + i, ph + i, each);
     }
     T *dshift_x = m.dshift_x.step, *dshift_h = m.dshift_h.step;
 #pragma omp simd
@@ -140,7 +131,8 @@ template <class T> class GruBackward {
 
   void summed(int k, int64_t r, int64_t at, int64_t row) {
     const Member& m = members[k];
-    const int64_t n = shares.size(k), first = shares.begin(k), H = a.units;
+    const int64_t n = shares.size(k), H = a.units;
+    const int64_t place = 3 * (at * H + shares.begin(k)), to = 3 * (row * H + shares.begin(k));
     const T* scales = in<T>(a.scales) + at * 2 * kGruNorms;
     for (int q = 0; q < kGruNorms; ++q) {
       auto part = [&](Sums<T>* Member::*parts) {
@@ -148,13 +140,11 @@ template <class T> class GruBackward {
                         [&](int i) { return (members[i].*parts)[r * kGruNorms + q]; });
       };
       const auto of_x = part(&Member::of_x), of_h = part(&Member::of_h);
-      for (int64_t g = kGruFrom[q]; g < kGruFrom[q] + kGruGates[q]; ++g) {
-        const int64_t place = (row * 3 + g) * H + first, from = (at * 3 + g) * H + first;
-        through(dx_sums + place, m.p + (r * 3 + g) * n, m.gain_x + g * n, in<T>(a.hat_x) + from,
-                scales[q], of_x, n);
-        through(dh_sums + place, m.ph + (r * 3 + g) * n, m.gain_h + g * n, in<T>(a.hat_h) + from,
-                scales[kGruNorms + q], of_h, n);
-      }
+      const int64_t i = kGruFrom[q] * n, each = kGruGates[q] * n;
+      through(dx_sums + to + i, m.p + r * 3 * n + i, m.gain_x + i, in<T>(a.hat_x) + place + i,
+              scales[q], of_x, each);
+      through(dh_sums + to + i, m.ph + r * 3 * n + i, m.gain_h + i, in<T>(a.hat_h) + place + i,
+              scales[kGruNorms + q], of_h, each);
     }
   }
 

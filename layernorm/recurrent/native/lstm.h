@@ -22,7 +22,7 @@ template <class T> class LstmForward {
   struct Member {
     T *w_ih, *w_hh, *gain_x, *gain_h, *gain_c, *shift, *shift_c;  // shift: all biases together
     T *u, *v;      // W_x x of a block of steps; W_h h of one step, then the gates' summed inputs
-    T *c, *raw, *o;  // the state; c' before its norm; the output gate
+    T *c, *raw;    // the state; c' before its norm
     Moments<T> *of_x, *of_h, *of_c;
   };
   const Arguments& a;
@@ -43,7 +43,7 @@ template <class T> class LstmForward {
       auto parts = [&](int64_t count) { return scratch.take<Moments<T>>(count * a.batch); };
       members[k] = {take(a.inputs * wide), take(a.units * wide), take(4 * n), take(4 * n), take(n),
                     take(4 * n), take(n), take(rows * wide), take(a.batch * wide),
-                    take(a.batch * n), take(a.batch * n), take(a.batch * n),
+                    take(a.batch * n), take(a.batch * n),
                     parts(a.groups), parts(a.groups), parts(1)};
     }
   }
@@ -83,7 +83,7 @@ template <class T> class LstmForward {
         barrier.wait();
         for (int64_t r = 0; r < count; ++r) gates(k, r, offset + r, u + r * wide, m.v + r * wide);
         barrier.wait();
-        for (int64_t r = 0; r < count; ++r) output(k, r, offset + r);
+        for (int64_t r = 0; r < count; ++r) output(k, r, offset + r, m.v + r * wide);
         barrier.wait();
       }
     }
@@ -113,36 +113,39 @@ template <class T> class LstmForward {
         [&](int k) { return per_unit * shares.size(k); });
   }
 
+  // Norms, gates and the new cell. The normalized summed inputs and the gates go to where the
+  // backward pass will look for them, or where there is none stay in place.
   void gates(int k, int64_t r, int64_t at, T* u, T* v) {
     const Member& m = members[k];
-    const int64_t n = shares.size(k), each = 4 / a.groups * n;
-    const Mine<T> mine{shares.begin(k), n, a.units};
+    const int64_t n = shares.size(k), first = shares.begin(k), each = 4 / a.groups * n;
+    const int64_t place = 4 * (at * a.units + first);
+    T* hat_h = a.hat_h ? out<T>(a.hat_h) + place : v;
+    T* hat_x = a.hat_x ? out<T>(a.hat_x) + place : u;
     T* scales = a.scales && k == 0 ? out<T>(a.scales) + at * (2 * a.groups + 2) : nullptr;
     for (int64_t q = 0; q < a.groups && a.terms; ++q) {
-      const auto h_scale = scale(&Member::of_h, r * a.groups + q, 4 / a.groups);
-      normalize(v + q * each, each, h_scale);
-      if (scales) scales[a.groups + q] = h_scale.inverse;
-      if (a.terms < 2) continue;
-      const auto x_scale = scale(&Member::of_x, r * a.groups + q, 4 / a.groups);
-      normalize(u + q * each, each, x_scale);
-      if (scales) scales[q] = x_scale.inverse;
+      const auto of_h = scale(&Member::of_h, r * a.groups + q, 4 / a.groups);
+      auto of_x = of_h;
+      if (a.terms == 2) of_x = scale(&Member::of_x, r * a.groups + q, 4 / a.groups);
+      if (scales) scales[q] = of_x.inverse, scales[a.groups + q] = of_h.inverse;
+      const int64_t i = q * each;
+      normalize(v + i, hat_h + i, v + i, of_h, m.gain_h + i, m.shift + i, each);
+      if (a.terms == 2) normalize(v + i, hat_x + i, u + i, of_x, m.gain_x + i, v + i, each);
     }
-    if (a.hat_h) mine.scatter(out<T>(a.hat_h) + at * 4 * a.units, v, 4);
-    if (a.hat_x && a.terms == 2) mine.scatter(out<T>(a.hat_x) + at * 4 * a.units, u, 4);
-    affine(v, v, m.gain_h, m.shift, 4 * n);
-    if (a.terms == 2) affine(v, u, m.gain_x, v, 4 * n);
-    const T *i = v, *f = v + n, *g = v + 2 * n;
-    T *c = m.c + r * n, *raw = m.raw + r * n, *o = m.o + r * n;
+    if (!a.terms) affine(v, v, m.gain_h, m.shift, 4 * n);
+    T* kept = a.gates ? out<T>(a.gates) + place : v;
+    T *i = kept, *f = kept + n, *g = kept + 2 * n, *o = kept + 3 * n, *c = m.c + r * n;
+    T* raw = a.cell ? out<T>(a.cell) + at * a.units + first : m.raw + r * n;
 #pragma omp simd
     for (int64_t j = 0; j < n; ++j) {
-      raw[j] = sigmoid(f[j]) * c[j] + sigmoid(i[j]) * tanh_(g[j]);
+      const T input = sigmoid(v[j]), forget = sigmoid(v[n + j]), candidate = tanh_(v[2 * n + j]);
+      i[j] = input, f[j] = forget, g[j] = candidate;
       o[j] = sigmoid(v[3 * n + j]);
+      raw[j] = forget * c[j] + input * candidate;
     }
     m.of_c[r] = moments(raw, n);
-    if (a.cell) mine.scatter(out<T>(a.cell) + at * a.units, raw, 1);
   }
 
-  void output(int k, int64_t r, int64_t at) {
+  void output(int k, int64_t r, int64_t at, const T* v) {
     const Member& m = members[k];
     const int64_t n = shares.size(k), first = shares.begin(k);
     const auto s = scale(&Member::of_c, r, 1);
@@ -150,7 +153,9 @@ template <class T> class LstmForward {
       T* scales = out<T>(a.scales) + at * (2 * a.groups + 2) + 2 * a.groups;
       scales[0] = s.mean, scales[1] = s.inverse;
     }
-    T *c = m.c + r * n, *raw = m.raw + r * n, *o = m.o + r * n;
+    const T* o = (a.gates ? out<T>(a.gates) + 4 * (at * a.units + first) : v) + 3 * n;
+    const T* raw = a.cell ? out<T>(a.cell) + at * a.units + first : m.raw + r * n;
+    T *c = m.c + r * n;
     T *y = out<T>(a.y) + at * a.units + first, *state = h + r * a.units + first;
     const T *gain = m.gain_c, *shift = m.shift_c;
     const bool carry = a.carry;

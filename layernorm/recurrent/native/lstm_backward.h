@@ -1,5 +1,5 @@
 // The gradient of LstmForward, from the last step to the first. Of each step the forward pass has
-// kept the normalized summed inputs, c' and the norms' scales; the gates are computed again.
+// kept the normalized summed inputs, the gates, c' and the norms' scales.
 #pragma once
 #include "sequence.h"
 
@@ -20,8 +20,8 @@ template <class T> class LstmBackward {
   struct Member {
     T *w_ih, *w_hh, *packed;
     const T** before;
-    T *gain_x, *gain_h, *gain_c, *shift, *shift_c;
-    T *gates;     // i, f, g, o; then the gradients of their summed inputs
+    T *gain_x, *gain_h, *gain_c, *shift_c;
+    T *p;          // gradients of the gates' summed inputs
     T *dc, *dhat;  // gradients of the state that goes on and of ĉ
     Sums<T> *of_x, *of_h, *of_c;
     Total<T> dshift, dgain_x, dgain_h, dgain_c, dshift_c;
@@ -45,8 +45,8 @@ template <class T> class LstmBackward {
       auto parts = [&](int64_t count) { return scratch.take<Sums<T>>(count * a.batch); };
       auto total = [&](int64_t count) { return take_total<T>(scratch, count); };
       members[k] = {take(4 * a.units * padded<T>(i)), take(4 * a.units * padded<T>(n)),
-                    take(rows * padded<T>(std::max(n, i))), scratch.take<const T*>(rows),
-                    take(4 * n), take(4 * n), take(n), take(4 * n), take(n),
+                    take(rows * padded<T>(std::max(n, i))), scratch.take<const T*>(std::max(rows, 4 * a.units)),
+                    take(4 * n), take(4 * n), take(n), take(n),
                     take(a.batch * 4 * n), take(a.batch * n), take(a.batch * n),
                     parts(a.groups), parts(a.groups), parts(1),
                     total(4 * n), total(4 * n), total(4 * n), total(n), total(n)};
@@ -58,18 +58,11 @@ template <class T> class LstmBackward {
     const Mine<T> mine{shares.begin(k), shares.size(k), a.units};
     const int64_t i = inputs.begin(k), H = a.units;
     if (a.dx)
-      pack(m.w_ih, 4 * H, inputs.size(k), [&](int64_t row, int64_t j) {
-        return in<T>(a.w_ih)[row * a.inputs + i + j];
-      });
-    pack(m.w_hh, 4 * H, mine.n, [&](int64_t row, int64_t j) {
-      return in<T>(a.w_hh)[row * H + mine.first + j];
-    });
+      pack_backward(m.w_ih, a.w_ih, a.inputs, i, inputs.size(k), shares, 4, m.before);
+    pack_backward(m.w_hh, a.w_hh, H, mine.first, mine.n, shares, 4, m.before);
     mine.gather(m.gain_x, a.gain_x, 4, 1);
     mine.gather(m.gain_h, a.gain_h, 4, 1);
     mine.gather(m.gain_c, a.gain_c, 1, 1);
-    mine.gather(m.shift, a.bias, 4);
-    mine.add(m.shift, a.bias_x, 4);
-    mine.add(m.shift, a.bias_h, 4);
     mine.gather(m.shift_c, a.bias_c, 1);
     for (const auto& t : {m.dshift, m.dgain_x, m.dgain_h, m.dgain_c, m.dshift_c}) t.clear();
     for (int64_t r = 0; r < a.batch; ++r)
@@ -99,7 +92,7 @@ template <class T> class LstmBackward {
         multiply<T>({dh_sums + (offset - block->begin) * 4 * H, 4 * H}, count, m.w_hh, 4 * H,
                     {dh + shares.begin(k), H}, n);
       }
-      block_gradients(a, steps, *block, block != blocks.rbegin(), 4 * H, dh_sums, dx_sums, shares,
+      block_gradients(a, steps, *block, block != blocks.rbegin(), 4, dh_sums, dx_sums, shares,
                       inputs, k, m.w_ih, m.before, m.packed);
       barrier.wait();  // the next block writes to dh_sums
     }
@@ -110,31 +103,23 @@ template <class T> class LstmBackward {
   void output(int k, int64_t r, int64_t at) {
     const Member& m = members[k];
     const int64_t n = shares.size(k), first = shares.begin(k), H = a.units;
-    T *p = m.gates + r * 4 * n, *pi = p, *pf = p + n, *pg = p + 2 * n, *po = p + 3 * n;
-    for (int g = 0; g < 4; ++g) {
-      const int64_t place = (at * 4 + g) * H + first;
-      affine(p + g * n, in<T>(a.hat_h) + place, m.gain_h + g * n, m.shift + g * n, n);
-      if (a.terms == 2) affine(p + g * n, in<T>(a.hat_x) + place, m.gain_x + g * n, p + g * n, n);
-    }
     const T* scales = in<T>(a.scales) + at * (2 * a.groups + 2) + 2 * a.groups;
     const T mean = scales[0], inverse = scales[1];
     const T *cell = in<T>(a.cell) + at * H + first, *dy = in<T>(a.dy) + at * H + first;
     const T *dh_next = dh + r * H + first, *dc = m.dc + r * n;
+    const T* o = in<T>(a.gates) + 4 * (at * H + first) + 3 * n;
+    T* dp = m.p + (r * 4 + 3) * n;
     const T *gain_c = m.gain_c, *shift_c = m.shift_c;
     T *dhat = m.dhat + r * n, *dgain_c = m.dgain_c.step, *dshift_c = m.dshift_c.step;
     const T carry = a.carry ? 1 : 0;
     T plain = 0, along = 0;
 #pragma omp simd reduction(+ : plain, along)
     for (int64_t j = 0; j < n; ++j) {
-      pi[j] = sigmoid(pi[j]);
-      pf[j] = sigmoid(pf[j]);
-      pg[j] = tanh_(pg[j]);
-      const T o = sigmoid(po[j]);
       const T hat = (cell[j] - mean) * inverse;
       const T q = tanh_(hat * gain_c[j] + shift_c[j]);
       const T grad = dy[j] + dh_next[j];
-      po[j] = grad * q * o * (1 - o);
-      const T dq = grad * o * (1 - q * q) + carry * dc[j];
+      dp[j] = grad * q * o[j] * (1 - o[j]);
+      const T dq = grad * o[j] * (1 - q * q) + carry * dc[j];
       dgain_c[j] += dq * hat;
       dshift_c[j] += dq;
       dhat[j] = dq * gain_c[j];
@@ -159,7 +144,9 @@ template <class T> class LstmBackward {
     const T mean = scales[0], inverse = scales[1];
     const T* cell = in<T>(a.cell) + at * H + first;
     const T* c = (before < 0 ? in<T>(a.c0) + r * H : in<T>(a.cell) + before * H) + first;
-    T *p = m.gates + r * 4 * n, *pi = p, *pf = p + n, *pg = p + 2 * n;
+    const int64_t place = 4 * (at * H + first);
+    const T *i = in<T>(a.gates) + place, *f = i + n, *g = f + n;
+    T *p = m.p + r * 4 * n, *pi = p, *pf = p + n, *pg = p + 2 * n;
     T *dc = m.dc + r * n, *dhat = m.dhat + r * n;  // dhat's place is then c's, the state before
     const T carry = a.carry ? 1 : 0;
 #pragma omp simd
@@ -175,24 +162,21 @@ template <class T> class LstmBackward {
     }
 #pragma omp simd
     for (int64_t j = 0; j < n; ++j) {
-      const T i = pi[j], f = pf[j], g = pg[j];
-      pi[j] = dc[j] * g * i * (1 - i);
-      pf[j] = dc[j] * c[j] * f * (1 - f);
-      pg[j] = dc[j] * i * (1 - g * g);
-      dc[j] *= f;
+      pi[j] = dc[j] * g[j] * i[j] * (1 - i[j]);
+      pf[j] = dc[j] * c[j] * f[j] * (1 - f[j]);
+      pg[j] = dc[j] * i[j] * (1 - g[j] * g[j]);
+      dc[j] *= f[j];
     }
     // Gains, biases, and what the norms' backward needs.
-    const int64_t per = 4 / a.groups;
-    for (int64_t q = 0; q < a.groups; ++q) {
-      Sums<T> of_h{0, 0}, of_x{0, 0};
-      for (int64_t g = q * per; g < (q + 1) * per; ++g) {
-        const int64_t place = (at * 4 + g) * H + first, i = g * n;
-        accumulate(in<T>(a.hat_h) + place, m.gain_h + i, m.dgain_h.step + i, p + i, n, of_h);
-        if (a.terms == 2)
-          accumulate(in<T>(a.hat_x) + place, m.gain_x + i, m.dgain_x.step + i, p + i, n, of_x);
-      }
-      m.of_h[r * a.groups + q] = of_h;
-      m.of_x[r * a.groups + q] = of_x;
+    const int64_t each = 4 / a.groups * n;
+    const T *hat_h = in<T>(a.hat_h) + place, *hat_x = in<T>(a.hat_x) + place;
+    for (int64_t q = 0; q < a.groups && a.terms; ++q) {
+      const int64_t i = q * each;
+      m.of_h[r * a.groups + q] =
+          accumulate(hat_h + i, m.gain_h + i, m.dgain_h.step + i, p + i, each);
+      if (a.terms == 2)
+        m.of_x[r * a.groups + q] =
+            accumulate(hat_x + i, m.gain_x + i, m.dgain_x.step + i, p + i, each);
     }
     T* dshift = m.dshift.step;
 #pragma omp simd
@@ -202,22 +186,18 @@ template <class T> class LstmBackward {
   // Through the norms of the summed inputs.
   void summed(int k, int64_t r, int64_t at, int64_t row) {
     const Member& m = members[k];
-    const int64_t n = shares.size(k), first = shares.begin(k), H = a.units;
+    const int64_t n = shares.size(k), each = 4 / a.groups * n, H = a.units;
+    const int64_t place = 4 * (at * H + shares.begin(k)), to = 4 * (row * H + shares.begin(k));
     const T* scales = in<T>(a.scales) + at * (2 * a.groups + 2);
-    const T* p = m.gates + r * 4 * n;
-    for (int g = 0; g < 4; ++g) {
-      const int64_t q = g * a.groups / 4, place = (row * 4 + g) * H + first;
-      const T* hat_h = in<T>(a.hat_h) + (at * 4 + g) * H + first;
-      if (a.terms == 0) {
-        std::copy_n(p + g * n, n, dh_sums + place);
-        continue;
-      }
-      through(dh_sums + place, p + g * n, m.gain_h + g * n, hat_h, scales[a.groups + q],
-              sums(&Member::of_h, r * a.groups + q, 4 / a.groups), n);
+    const T* p = m.p + r * 4 * n;
+    if (!a.terms) std::copy_n(p, 4 * n, dh_sums + to);
+    for (int64_t q = 0; q < a.groups && a.terms; ++q) {
+      const int64_t i = q * each, index = r * a.groups + q, per_unit = 4 / a.groups;
+      through(dh_sums + to + i, p + i, m.gain_h + i, in<T>(a.hat_h) + place + i,
+              scales[a.groups + q], sums(&Member::of_h, index, per_unit), each);
       if (a.terms == 2)
-        through(dx_sums + place, p + g * n, m.gain_x + g * n,
-                in<T>(a.hat_x) + (at * 4 + g) * H + first, scales[q],
-                sums(&Member::of_x, r * a.groups + q, 4 / a.groups), n);
+        through(dx_sums + to + i, p + i, m.gain_x + i, in<T>(a.hat_x) + place + i, scales[q],
+                sums(&Member::of_x, index, per_unit), each);
     }
   }
 

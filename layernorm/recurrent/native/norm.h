@@ -36,10 +36,16 @@ inline Scale<T> together(int members, int64_t total, T eps, Part part, Count cou
   return {mean, 1 / std::sqrt(deviations / T(total) + eps)};
 }
 
-// â = (a − μ)/σ in place of a.
-template <class T> inline void normalize(T* a, int64_t n, Scale<T> s) {
+// â = (a − μ)/σ to `hat`, and gain â + shift to `to`; any of the arrays may be the same.
+template <class T>
+inline void normalize(T* to, T* hat, const T* a, Scale<T> s, const T* gain, const T* shift,
+                      int64_t n) {
 #pragma omp simd
-  for (int64_t j = 0; j < n; ++j) a[j] = (a[j] - s.mean) * s.inverse;
+  for (int64_t j = 0; j < n; ++j) {
+    const T normalized = (a[j] - s.mean) * s.inverse;
+    hat[j] = normalized;
+    to[j] = normalized * gain[j] + shift[j];
+  }
 }
 
 // gain â + shift, unit by unit.
@@ -63,16 +69,16 @@ template <class T, class Part> inline Sums<T> means(int members, int64_t total, 
 
 // One run of units of a row: the gradient of the gains, and this member's part of both sums.
 template <class T>
-inline void accumulate(const T* hat, const T* gain, T* dgain, const T* dy, int64_t n,
-                       Sums<T>& sums) {
+inline Sums<T> accumulate(const T* hat, const T* gain, T* dgain, const T* dy, int64_t n) {
   T plain = 0, along = 0;
 #pragma omp simd reduction(+ : plain, along)
   for (int64_t j = 0; j < n; ++j) {
+    const T dhat = dy[j] * gain[j];
     dgain[j] += dy[j] * hat[j];
-    plain += dy[j] * gain[j];
-    along += dy[j] * gain[j] * hat[j];
+    plain += dhat;
+    along += dhat * hat[j];
   }
-  sums.plain += plain, sums.along += along;
+  return {plain, along};
 }
 
 // da of one run of units, given both means.

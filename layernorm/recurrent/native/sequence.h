@@ -19,7 +19,7 @@ struct Arguments {
   const void *x, *h0, *c0, *w_ih, *w_hh, *bias;
   const void *gain_x, *bias_x, *gain_h, *bias_h, *gain_c, *bias_c;
   void *y, *h_n, *c_n;
-  void *hat_x, *hat_h, *cell, *scales;  // kept for the backward pass; null in inference
+  void *hat_x, *hat_h, *gates, *cell, *scales;  // kept for the backward pass; null in inference
   const void *dy, *dh_n, *dc_n;
   void *dx, *dh0, *dc0, *dw_ih, *dw_hh, *dbias, *dbias_n, *dgain_x, *dgain_h, *dgain_c, *dbias_c;
 };
@@ -101,9 +101,8 @@ template <class T> struct Mine {
   // Weights (gates * H, K) as a packed matrix (K, gates * n) for x Wᵀ.
   void pack_forward(T* to, const void* weights, int64_t k, int gates) const {
     const T* w = static_cast<const T*>(weights);
-    pack(to, k, gates * n, [=, this](int64_t i, int64_t j) {
-      return w[(j / n * units + first + j % n) * k + i];
-    });
+    pack_columns(to, k, gates * n,
+                 [=, this](int64_t j) { return w + (j / n * units + first + j % n) * k; });
   }
 };
 
@@ -123,14 +122,41 @@ template <class T> Total<T> take_total(Scratch& scratch, int64_t n) {
 template <class T> const T* in(const void* p) { return static_cast<const T*>(p); }
 template <class T> T* out(void* p) { return static_cast<T*>(p); }
 
+// In arrays of summed inputs (rows, gates * H) each member's units lie together, gate by gate:
+// member k's part begins at gates * begin(k). Call work(row, place, count) for every run of weight
+// rows row..row+count-1, whose summed inputs are at place..place+count-1.
+template <class Work> inline void for_each_run(Shares units, int gates, Work work) {
+  for (int k = 0; k < units.members; ++k)
+    for (int g = 0; g < gates; ++g)
+      work(g * units.total + units.begin(k), gates * units.begin(k) + g * units.size(k),
+           units.size(k));
+}
+
+// Weights (gates * H, all columns) from column `first` on, their rows in the order of summed inputs.
+template <class T>
+void pack_backward(T* packed, const void* weights, int64_t stride, int64_t first, int64_t columns,
+                   Shares units, int gates, const T** rows) {
+  for_each_run(units, gates, [&](int64_t row, int64_t place, int64_t count) {
+    for (int64_t j = 0; j < count; ++j)
+      rows[place + j] = in<T>(weights) + (row + j) * stride + first;
+  });
+  pack_rows(packed, gates * units.total, columns, [&](int64_t i) { return rows[i]; });
+}
+
 // The gradients of both weight matrices and of x from a block's gradients of the summed inputs:
 //   dW_hh += dh_sumsᵀ h_before,   dW_ih += dx_sumsᵀ x,   dx = dx_sums W_ih
-// Member k computes its columns; dh_sums and dx_sums are (rows of the block, wide).
+// Member k computes its columns; dh_sums and dx_sums are (rows of the block, gates * H).
 template <class T>
 void block_gradients(const Arguments& a, const Steps& steps, const Steps::Block& block, bool add,
-                     int64_t wide, const T* dh_sums, const T* dx_sums, Shares units, Shares inputs,
+                     int gates, const T* dh_sums, const T* dx_sums, Shares units, Shares inputs,
                      int k, const T* packed_w_ih, const T** before, T* packed) {
-  const int64_t rows = block.end - block.begin, H = a.units, I = a.inputs;
+  const int64_t rows = block.end - block.begin, H = a.units, I = a.inputs, wide = gates * H;
+  auto weights = [&](const T* sums, void* gradient, int64_t stride, int64_t first, int64_t columns) {
+    for_each_run(units, gates, [&](int64_t row, int64_t place, int64_t count) {
+      multiply<T>({sums + place, 1, wide}, count, packed, rows,
+                  {out<T>(gradient) + row * stride + first, stride}, columns, add);
+    });
+  };
   for (int64_t s = block.first; s < block.last; ++s) {
     const int64_t t = steps.time(s);
     for (int64_t r = 0; r < steps.rows(t); ++r) {
@@ -140,11 +166,11 @@ void block_gradients(const Arguments& a, const Steps& steps, const Steps::Block&
     }
   }
   const int64_t u = units.begin(k), i = inputs.begin(k);
-  pack(packed, rows, units.size(k), [&](int64_t r, int64_t j) { return before[r][u + j]; });
-  multiply<T>({dh_sums, 1, wide}, wide, packed, rows, {out<T>(a.dw_hh) + u, H}, units.size(k), add);
-  const T* x = in<T>(a.x) + block.begin * I;
-  pack(packed, rows, inputs.size(k), [&](int64_t r, int64_t j) { return x[r * I + i + j]; });
-  multiply<T>({dx_sums, 1, wide}, wide, packed, rows, {out<T>(a.dw_ih) + i, I}, inputs.size(k), add);
+  pack_rows(packed, rows, units.size(k), [&](int64_t r) { return before[r] + u; });
+  weights(dh_sums, a.dw_hh, H, u, units.size(k));
+  const T* x = in<T>(a.x) + block.begin * I + i;
+  pack_rows(packed, rows, inputs.size(k), [&](int64_t r) { return x + r * I; });
+  weights(dx_sums, a.dw_ih, I, i, inputs.size(k));
   if (a.dx)
     multiply<T>({dx_sums, wide}, rows, packed_w_ih, wide, {out<T>(a.dx) + block.begin * I + i, I},
                 inputs.size(k));
