@@ -23,8 +23,8 @@ from layernorm.recurrent.variants import VARIANTS
 from layernorm.studies.planning import Plan
 from layernorm.studies.sequences import Config
 
-STEPS = 60
-COMMON = {"task": "adding", "steps": STEPS, "updates": 900, "evaluations": 18}
+STEPS = 50
+COMMON = {"task": "adding", "steps": STEPS, "updates": 700, "evaluations": 20}
 
 PLAN = Plan(
     name="adding",
