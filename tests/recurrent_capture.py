@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from recurrent_reference import BACKENDS, LAYERS, shaken
+from recurrent_reference import LAYERS, backends, shaken
 
 import layernorm
 
@@ -17,14 +17,6 @@ CELLS = {
     "gru": layernorm.LayerNormGRUCell,
     "rnn": layernorm.LayerNormRNNCell,
 }
-
-
-def refusal(kind: str, backend: str) -> str | None:
-    if backend != "fused":
-        return None
-    from layernorm.recurrent import fused
-
-    return fused.refusal(kind, "cpu", torch.float32, variant="paper", projection=False)
 
 
 def flat(result) -> list[torch.Tensor]:
@@ -45,10 +37,10 @@ def same(captured, module, x: torch.Tensor) -> None:
 
 def compiled(kind: str, backend: str) -> None:
     torch._dynamo.reset()
-    module = shaken(LAYERS[kind](3, 5, bidirectional=True, backend=backend))
+    module = shaken(LAYERS[kind](3, 5, backend=backend))
     captured = torch.compile(module, fullgraph=True, backend="aot_eager")
     for batch in (2, 4):  # the second size makes the batch dimension symbolic
-        same(captured, module, torch.randn(3, batch, 3))
+        same(captured, module, torch.randn(2, batch, 3))
 
 
 def compiled_cell(kind: str) -> None:
@@ -59,18 +51,18 @@ def compiled_cell(kind: str) -> None:
 
 
 def exported(kind: str, backend: str) -> None:
-    module = shaken(LAYERS[kind](3, 5, 2, bidirectional=True, backend=backend)).eval()
+    module = shaken(LAYERS[kind](3, 5, bidirectional=True, backend=backend)).eval()
     shapes = ({1: torch.export.Dim("batch", min=2)},)
-    captured = torch.export.export(module, (torch.randn(3, 2, 3),), dynamic_shapes=shapes).module()
+    captured = torch.export.export(module, (torch.randn(2, 2, 3),), dynamic_shapes=shapes).module()
     for batch in (2, 4):
-        x = torch.randn(3, batch, 3)
+        x = torch.randn(2, batch, 3)
         torch.testing.assert_close(flat(captured(x)), flat(module(x)))
 
 
 def jobs() -> dict[str, Callable[[], None]]:
     listed: dict[str, Callable[[], None]] = {}
     for kind in LAYERS:
-        for backend in BACKENDS:
+        for backend in backends(kind):
             listed[f"compile {kind} {backend}"] = partial(compiled, kind, backend)
             listed[f"export {kind} {backend}"] = partial(exported, kind, backend)
         listed[f"compile {kind} cell"] = partial(compiled_cell, kind)
@@ -80,9 +72,9 @@ def jobs() -> dict[str, Callable[[], None]]:
 def main() -> None:
     results = {}
     for case, job in jobs().items():
-        _, kind, backend = case.split()
         try:
-            results[case] = refusal(kind, backend) or job() or "ok"
+            job()
+            results[case] = "ok"
         except Exception as error:
             results[case] = f"{type(error).__name__}: {error}"[:1000]
     json.dump(results, sys.stdout)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import layernorm
-from layernorm.recurrent import layers
+from layernorm.recurrent import fused
 from layernorm.recurrent.variants import VARIANTS
 
 LAYERS = {
@@ -18,18 +18,22 @@ LAYERS = {
     "rnn": layernorm.LayerNormRNN,
 }
 TORCHS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
-BACKENDS = tuple(b for b in layers.BACKENDS if b != "auto")
 
 
-def usable(backend: str, kind: str, dtype: torch.dtype, variant="paper", projection=False) -> str:
-    """The backend; where the fused path refuses such a net, the test is skipped with its reason."""
-    if backend == "fused":
-        from layernorm.recurrent import fused
+def backends(kind: str, projection: bool = False) -> tuple[str, ...]:
+    """Those that compute such a net, wherever their library can be built."""
+    unsupported = fused.unsupported(kind, "cpu", torch.float64, "paper", projection)
+    return ("reference",) if unsupported else ("reference", "fused")
 
-        reason = fused.refusal(kind, "cpu", dtype, variant=variant, projection=projection)
-        if reason is not None:
-            pytest.skip(reason)
+
+def usable(backend: str) -> str:
+    """The backend; the test is skipped where the fused path's library cannot be built."""
+    if backend == "fused" and fused.missing():
+        pytest.skip(fused.missing())
     return backend
+
+
+NETS = [(kind, backend) for kind in LAYERS for backend in backends(kind)]
 
 
 def shaken(module: nn.Module, seed: int = 0) -> nn.Module:
@@ -135,4 +139,4 @@ def net(module: nn.Module, sequences: list[Tensor], initial: list[Tensor]):
     return outputs, [torch.stack(s, 1) for s in zip(*last, strict=True)]
 
 
-__all__ = ["BACKENDS", "LAYERS", "TORCHS", "VARIANTS", "net", "shaken", "usable"]
+__all__ = ["LAYERS", "NETS", "TORCHS", "VARIANTS", "backends", "net", "shaken", "usable"]

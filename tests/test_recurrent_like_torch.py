@@ -7,7 +7,7 @@ import pickle
 import pytest
 import torch
 from oracle import draw
-from recurrent_reference import BACKENDS, LAYERS, TORCHS, shaken, usable
+from recurrent_reference import LAYERS, NETS, TORCHS, shaken, usable
 from torch.nn.utils.rnn import (
     PackedSequence,
     pack_padded_sequence,
@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import (
     unpack_sequence,
 )
 
-SUBJECTS = [(kind, who) for kind in LAYERS for who in ("torch", *BACKENDS)]
+SUBJECTS = [*((kind, "torch") for kind in TORCHS), *NETS]
 
 
 @pytest.fixture(params=SUBJECTS, ids=lambda s: "-".join(s))
@@ -28,7 +28,7 @@ def layer(request):
         options = {"dtype": torch.float64} | options
         if who == "torch":
             return shaken(TORCHS[kind](*arguments, **options))
-        usable(who, kind, options["dtype"], projection="proj_size" in options)
+        usable(who)
         return shaken(LAYERS[kind](*arguments, **options, backend=who))
 
     make.kind, make.who = kind, who
