@@ -75,7 +75,6 @@ def test_every_implementation_passes_the_gate_and_is_timed(kind, mode):
         assert 0 < row.error < 1
         assert row.ratio == 1
         assert row.options["path"] == (fused.refusal(kind, "cpu", torch.float32) or "fused")
-        assert (row.held_memory is None) == (mode == "inference")
 
 
 class Faulty(LayerNormLSTM):
@@ -262,7 +261,7 @@ def test_records_give_the_rows_back(tmp_path, monkeypatch):
 
 def test_a_process_of_its_own_measures_and_answers():
     plan = Plan(("gru",), ("inference",), (SHAPE,), ("ours", "torch"), threads=1, rounds=6)
-    rows = list(processes.run(plan, (True,), memory=True))
+    rows = list(processes.run(plan, (True,), with_memory=True))
     assert [(r.implementation, r.status) for r in rows] == [
         ("ours", "measured"),
         ("torch", "measured"),
@@ -275,9 +274,24 @@ def test_a_process_of_its_own_measures_and_answers():
 def test_a_process_grows_at_least_by_what_the_graph_holds():
     shape = (40, 32, 64, 64)
     run = recurrent._Run(SUBJECTS["gru"]["loop"], shape, "training", 0)
-    held = memory.held(run.forward, [run.x, *run.module.parameters()])
-    assert held > 4_000_000
-    assert 0.9 * held < processes.resident("gru", "loop", shape, 1) < 4 * held
+    expected = memory.held(run.forward, [run.x, *run.module.parameters()])
+    held, grown = processes.memory_of("gru", "loop", shape, 1)
+    assert held == expected > 4_000_000
+    assert grown is None or 0.9 * held < grown < 4 * held
+
+
+def test_memory_is_asked_for_ours_and_torchs_in_training_without_huge_pages(monkeypatch):
+    asked = []
+    found = [made(name, (1, 2, 3, 4), 1.0) for name in ("ours", "torch", "loop")]
+    found += [made("ours", (1, 2, 3, 4), 1.0, "inference")]
+    found += [made("ours", (1, 2, 3, 4), 1.0, status="wrong: y")]
+    monkeypatch.setattr(processes, "rows", lambda plan, huge_pages: iter(found))
+    monkeypatch.setattr(processes, "memory_of", lambda *about: asked.append(about) or (1, 2))
+    both = list(processes.run(Plan(threads=2), (False, True), with_memory=True))
+    assert asked == [("lstm", name, (1, 2, 3, 4), 2) for name in ("ours", "torch")]
+    assert [row.held_memory for row in both] == [1, 1, *[None] * 8]
+    assert [row.resident_memory for row in both] == [2, 2, *[None] * 8]
+    assert list(processes.run(Plan(), (False,), with_memory=False)) == found
 
 
 def test_a_process_that_fails_is_an_error(capfd):

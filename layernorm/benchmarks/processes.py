@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,10 @@ from typing import Any
 import torch
 
 from layernorm import records
-from layernorm.benchmarks import recurrent
+from layernorm.benchmarks import memory, recurrent
 from layernorm.benchmarks.recurrent import BASELINE, OURS, Shape, one_of
 from layernorm.benchmarks.report import MEASURED, Row, to_records
+from layernorm.benchmarks.timing import Call
 
 HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
 PAIR = (OURS, BASELINE)
@@ -95,7 +96,7 @@ def check_outputs(json_path: Path | None, profile: str | None) -> None:
         raise ValueError(f"json: the folder of {json_path} does not exist; create it first")
 
 
-def run(plan: Plan, settings: Iterable[bool], memory: bool) -> Iterator[Row]:
+def run(plan: Plan, settings: Iterable[bool], with_memory: bool) -> Iterator[Row]:
     """All rows of the plan, with and without huge pages. If both are wanted, the second time is for
     ours and torch's alone; memory is that of ours and torch's in training without huge pages.
 
@@ -104,10 +105,10 @@ def run(plan: Plan, settings: Iterable[bool], memory: bool) -> Iterator[Row]:
     """
     for again, huge_pages in enumerate(settings):
         for row in rows(replace(plan, subjects=PAIR) if again else plan, huge_pages):
-            counted = memory and not huge_pages and row.mode == "training"
+            counted = with_memory and not huge_pages and row.mode == "training"
             if counted and row.implementation in PAIR and row.status == MEASURED:
-                size = resident(row.options["kind"], row.implementation, row.shape, plan.threads)
-                row = replace(row, resident_memory=size)
+                found = memory_of(row.options["kind"], row.implementation, row.shape, plan.threads)
+                row = replace(row, held_memory=found[0], resident_memory=found[1])
             yield row
 
 
@@ -137,18 +138,22 @@ def rows(plan: Plan, huge_pages: bool) -> Iterator[Row]:
         yield _row(document)
 
 
-def resident(kind: str, subject: str, shape: Shape, threads: int) -> int | None:
-    """Bytes by which a new process grows at most in three training steps; None if not on Linux.
+def memory_of(
+    kind: str, subject: str, shape: Sequence[int], threads: int
+) -> tuple[int, int | None]:
+    """What training takes, in bytes, seen from a new process that does nothing else.
 
-    Unlike `memory.held` it counts what an implementation keeps outside of torch's tensors, and
-    what it needs for a moment.
+    What the graph holds for the backward pass (`memory.held`), and by how much the process grows
+    at most in three training steps; None where the system does not tell (other than Linux). The
+    second counts also what an implementation keeps outside of torch's tensors, and what it needs
+    for a moment.
 
     Raises:
         ChildProcessError: that process failed.
     """
-    question = {"kind": kind, "subject": subject, "shape": shape, "threads": threads}
-    (answer,) = _ask("resident", question, False)
-    return answer["bytes"]
+    question = {"kind": kind, "subject": subject, "shape": tuple(shape), "threads": threads}
+    (answer,) = _ask("memory", question, False)
+    return answer["held"], answer["resident"]
 
 
 def _shape(text: str) -> Shape:
@@ -201,23 +206,31 @@ def _rows(
                 yield from map(asdict, measured)
 
 
-def _resident(kind: str, subject: str, shape: Shape, **_: Any) -> Iterator[dict[str, Any]]:
+def _memory(kind: str, subject: str, shape: Shape, **_: Any) -> Iterator[dict[str, Any]]:
     chosen = recurrent.SUBJECTS[kind][subject]
     small = recurrent._Run(chosen, (2, 1, *shape[2:]), "training", 0)
-    measured = recurrent._Run(chosen, tuple(shape), "training", 0)
+    run = recurrent._Run(chosen, tuple(shape), "training", 0)
     small.call()  # what is set up once
     del small
     gc.collect()
+    resident = _growth(run.call)
+    yield {
+        "held": memory.held(run.forward, [run.x, *run.module.parameters()]),
+        "resident": resident,
+    }
+
+
+def _growth(call: Call) -> int | None:
+    """By how much the process grows at most while it calls some times; None if not on Linux."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
         before = _status("VmRSS")
     except (OSError, AttributeError):
-        yield {"bytes": None}
-        return
+        return None
     for _ in range(STEPS):
-        measured.call()
-    yield {"bytes": max(0, _status("VmHWM") - before)}
+        call()
+    return max(0, _status("VmHWM") - before)
 
 
 def _status(name: str) -> int:
@@ -230,5 +243,5 @@ def _status(name: str) -> int:
 if __name__ == "__main__":
     asked, given = sys.argv[1], json.loads(sys.argv[2])
     torch.set_num_threads(given["threads"])
-    for answer in {"rows": _rows, "resident": _resident}[asked](**given):
+    for answer in {"rows": _rows, "memory": _memory}[asked](**given):
         print(json.dumps(answer), flush=True)

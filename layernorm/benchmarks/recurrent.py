@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layernorm.benchmarks import gate, loops, memory
+from layernorm.benchmarks import gate, loops
 from layernorm.benchmarks.harness import times
 from layernorm.benchmarks.report import MEASURED, Row
 from layernorm.benchmarks.timing import CpuTimer, Timer, interleaved
@@ -188,14 +188,11 @@ def measure(
     samples = interleaved(timer or CpuTimer(), calls, rounds, sample_seconds)
     wrong = {name: run.judge(expected[run.subject.definition]).wrong for name, run in runs.items()}
     reference = None if wrong.get(BASELINE, "absent") else samples[BASELINE]
-    for name, run in runs.items():
+    for name in runs:
         if wrong[name]:
             rows[name] = replace(rows[name], status=f"wrong after timing: {wrong[name]}")
             continue
         rows[name] = replace(rows[name], **times(samples[name], reference))
-        if mode == "training":
-            held = memory.held(run.forward, [run.x, *run.module.parameters()])
-            rows[name] = replace(rows[name], held_memory=held)
     return list(rows.values())
 
 
