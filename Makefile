@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PAGE := _build/html/index.html
 HTML := $(BIN)/jupyter-book build -q . --toc book/_toc.yml -W -n --keep-going
-NBVAL := $(BIN)/python -m pytest -q --nbval --nbval-current-env --nbval-cell-timeout=900
+NBVAL := env PYTHONWARNINGS="ignore:layernorm's recurrent layers" $(BIN)/python -m pytest -q --nbval --nbval-current-env --nbval-cell-timeout=900
 ALONE = $(patsubst %.md,%.ipynb,$(shell grep -l '^run_alone: true' notebooks/*.md))
 
 .PHONY: book test lab notebooks clean

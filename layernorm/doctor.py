@@ -13,7 +13,8 @@ from importlib.util import find_spec
 
 import torch
 
-from layernorm import data, functional, kernels, records
+from layernorm import LayerNormLSTM, data, functional, kernels, records
+from layernorm.recurrent import build, fused
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ def examine() -> Iterator[Line]:
     yield from _machine()
     yield from _extras()
     yield from _backends()
+    yield _recurrent()
     yield from _data()
     yield from _records()
 
@@ -113,6 +115,24 @@ def _why_no_triton() -> str:
     except ValueError as refusal:
         return str(refusal)
     return "usable"
+
+
+def _recurrent() -> Line:
+    """The recurrent layers' compiled path, tried on a small case."""
+    topic, name = "backends", "recurrent"
+    if reason := fused.missing():
+        return Line(topic, name, f"the layers run their definition, slower: {reason}")
+    layer = LayerNormLSTM(3, 5, backend="fused", dtype=torch.float64)
+    x = torch.linspace(-1, 1, 24, dtype=torch.float64).view(4, 2, 3)
+    try:
+        got = layer(x)[0]
+        layer.backend = "reference"
+        right = bool((got - layer(x)[0]).abs().max() < 1e-12)
+    except Exception as error:
+        return Line(topic, name, f"the compiled path fails: {error}", problem=True)
+    if not right:
+        return Line(topic, name, "the compiled path differs from the definition", problem=True)
+    return Line(topic, name, f"compiled for {build.instruction_set()}: {build.library_path()}")
 
 
 def _data() -> Iterator[Line]:

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 from layernorm import records
 from layernorm.cli import app
 from layernorm.doctor import Line, examine
+from layernorm.recurrent import binding, build, fused, operators
 
 CONFIG = {"experiment": "digits", "profile": "book", "arm": "layer", "method": "layer", "seed": 0}
 
@@ -76,6 +77,27 @@ def test_backends_are_tried(monkeypatch, backend):
     line = found("backends", backend)
     assert line.says.startswith("fails: ")
     assert line.problem
+
+
+@pytest.mark.skipif(fused.missing() is not None, reason=str(fused.missing()))
+def test_the_compiled_recurrent_path_is_tried(monkeypatch):
+    assert found("backends", "recurrent").says.startswith(f"compiled for {build.instruction_set()}")
+    right = operators.lstm
+    monkeypatch.setattr(operators, "lstm", lambda *a: tuple(t + 1e-6 for t in right(*a)))
+    line = found("backends", "recurrent")
+    assert (line.says, line.problem) == ("the compiled path differs from the definition", True)
+    monkeypatch.setattr(operators, "lstm", None)
+    line = found("backends", "recurrent")
+    assert line.says.startswith("the compiled path fails: ")
+    assert line.problem
+
+
+def test_why_the_recurrent_layers_run_their_definition(monkeypatch):
+    reason = build.BuildError("no C++ compiler")
+    monkeypatch.setattr(binding, "library", lambda: reason)
+    line = found("backends", "recurrent")
+    assert line.says == "the layers run their definition, slower: no C++ compiler"
+    assert not line.problem
 
 
 def test_why_there_is_no_triton():

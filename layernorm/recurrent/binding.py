@@ -54,15 +54,14 @@ def call(
     """Hand everything to the library, which trusts it: sizes are checked here."""
     x, h0 = tensors["x"], tensors["h0"]
     (rows, inputs), (batch, units) = x.shape, h0.shape
-    steps = len(batch_sizes) if batch_sizes is not None else rows // batch if batch else 0
-    sizes = {
-        "x": rows * inputs, "dx": rows * inputs,
-        "h0": batch * units, "c0": batch * units, "w_ih": blocks * units * inputs,
-        "w_hh": blocks * units * units, "gain_c": units, "bias_c": units,
+    steps = _steps(batch_sizes, rows, batch)
+    per_gate = dict.fromkeys(("bias", "gain_x", "bias_x", "gain_h", "bias_h"), blocks * units)
+    sizes = per_gate | {
+        "x": rows * inputs, "h0": batch * units, "c0": batch * units, "y": rows * units,
+        "dy": rows * units, "dh_n": batch * units, "dc_n": batch * units,
+        "w_ih": blocks * units * inputs, "w_hh": blocks * units * units,
+        "gain_c": units, "bias_c": units,
     }  # fmt: skip
-    covered = int(batch_sizes.sum()) if batch_sizes is not None else steps * batch
-    if covered != rows:
-        raise ValueError(f"x must have {covered} rows, as many as the steps together, got {rows}")
     arguments = _Arguments(
         steps=steps, batch=batch, inputs=inputs, units=units, threads=torch.get_num_threads(),
         batch_sizes=None if batch_sizes is None else batch_sizes.data_ptr(), **numbers,
@@ -83,6 +82,23 @@ def call(
     suffix = "double" if x.dtype == torch.float64 else "float"
     if getattr(loaded, f"{function}_{suffix}")(ctypes.byref(arguments)):
         raise MemoryError(f"{function}: no memory for the working space of {units} units")
+
+
+def _steps(batch_sizes: Tensor | None, rows: int, batch: int) -> int:
+    """How many steps there are. Raises ValueError where the steps' sizes do not fit the rows."""
+    if batch_sizes is None:
+        if rows % batch:
+            raise ValueError(f"x must have a multiple of {batch} rows, h0's number, got {rows}")
+        return rows // batch
+    kind = batch_sizes.dtype == torch.int64 and batch_sizes.is_contiguous()
+    sizes = batch_sizes.tolist()
+    falling = sizes == sorted(sizes, reverse=True) and sizes[:1] == [batch] and sizes[-1] > 0
+    if not (kind and falling and sum(sizes) == rows):
+        raise ValueError(
+            f"batch_sizes must be int64, begin with h0's {batch} rows, not increase, stay above 0 "
+            f"and add up to x's {rows} rows, got {batch_sizes}"
+        )
+    return len(sizes)
 
 
 class Pool:

@@ -6,7 +6,8 @@ The library is plain C++ without torch's headers, so a compiler is all it takes 
 seconds. It lies in `$LAYERNORM_CACHE`, else in the user's cache folder, under a name made from the
 sources, the compiler and the instruction set; so another version, or a home folder shared with
 another kind of machine, builds its own beside it. A build is written under a temporary name and
-renamed: two processes that build at once do not disturb each other.
+renamed: two processes that build at once do not disturb each other. Its hash lies beside it, and a
+file that does not match is built anew.
 """
 
 import ctypes
@@ -98,7 +99,7 @@ def build(instructions: str | None = None) -> Path:
         raise BuildError(f"it is built on Linux and macOS only, this is {platform.system()}")
     instructions = instructions or instruction_set()
     path = library_path(instructions)
-    if not path.exists():
+    if not _whole(path):
         print(
             "layernorm: compiling the fast path of the recurrent layers (once, some seconds)",
             file=sys.stderr,
@@ -121,22 +122,30 @@ def _compile(path: Path, instructions: str) -> None:
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise BuildError(f"{' '.join(command)} failed: {done.stderr.strip()[:2000]}")
+        digest = hashlib.sha256(Path(temporary).read_bytes()).hexdigest()
         os.replace(temporary, path)
+        Path(temporary).write_text(digest)
+        os.replace(temporary, path.with_suffix(".sha256"))
     finally:
         Path(temporary).unlink(missing_ok=True)
 
 
+def _whole(path: Path) -> bool:
+    """Is the file there, as it was written? Loading a damaged one could end the process."""
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        return path.with_suffix(".sha256").read_text() == digest
+    except OSError:
+        return False
+
+
 def load() -> ctypes.CDLL:
-    """The library, built if need be. Raises BuildError; a damaged file is built anew once."""
+    """The library, built if it is not there or damaged. Raises BuildError."""
     path = build()
     try:
         return _open(path)
-    except (OSError, AttributeError):
-        path.unlink(missing_ok=True)
-    try:
-        return _open(build())
     except (OSError, AttributeError) as error:
-        raise BuildError(f"{path} was built but cannot be loaded: {error}") from error
+        raise BuildError(f"{path} cannot be loaded: {error}; delete it and try again") from error
 
 
 def _open(path: Path) -> ctypes.CDLL:
