@@ -14,7 +14,7 @@ from importlib.util import find_spec
 import torch
 
 from layernorm import LayerNormLSTM, data, functional, kernels, records
-from layernorm.recurrent import build, fused
+from layernorm.recurrent import binding, build, fused
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _recurrent() -> Line:
         return Line(topic, name, f"the compiled path fails: {error}", problem=True)
     if not right:
         return Line(topic, name, "the compiled path differs from the definition", problem=True)
-    return Line(topic, name, f"compiled for {build.instruction_set()}: {build.library_path()}")
+    return Line(topic, name, f"compiled for {build.instruction_set()}: {binding.library()._name}")
 
 
 def _data() -> Iterator[Line]:
