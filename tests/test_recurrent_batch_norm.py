@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from oracle import assert_close, draw
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence
 
 import layernorm
-from layernorm.recurrent.step_norm import reversal
+from layernorm.recurrent.step_norm import reversal, valid_rows
 
 LENGTHS = [6, 2, 4, 4, 1]
 BATCHES = ([3, 2, 3], [7, 7, 7, 7], LENGTHS)
@@ -266,10 +268,19 @@ def test_without_cases_there_is_nothing_in_evaluation():
     assert (y.shape, h.shape, c.shape) == ((6, 0, 4), (1, 0, 4), (1, 0, 4))
 
 
+def test_valid_rows_are_those_of_torchs_packing():
+    x = draw(8, 5, 3)
+    packed = pack_padded_sequence(x, LENGTHS, enforce_sorted=False)
+    index, sizes, order = valid_rows(torch.tensor(LENGTHS), 8)
+    assert torch.equal(x.flatten(0, 1)[index], packed.data)
+    assert sizes == packed.batch_sizes.tolist()
+    assert torch.equal(order, packed.sorted_indices)
+
+
 def test_reversal_is_its_own_inverse_and_turns_each_sequence():
     sequences = [torch.arange(n) + 10 * k for k, n in enumerate(LENGTHS)]
     packed = pack_sequence(sequences, enforce_sorted=False)
-    back = reversal(packed.batch_sizes)
+    back = reversal(packed.batch_sizes.tolist())
     turned = pack_sequence([s.flip(0) for s in sequences], enforce_sorted=False)
     assert torch.equal(packed.data[back], turned.data)
     assert torch.equal(back[back], torch.arange(len(back)))
@@ -412,6 +423,34 @@ def test_dropout_acts_between_layers_in_training_alone():
     assert torch.equal(y, other)  # the second layer hears nothing
     layer.eval()
     assert not torch.equal(layer(x)[0], layer(2 * x + 1)[0])
+
+
+CAPTURE = """
+import copy, torch, layernorm
+torch.manual_seed(0)
+x, layer = torch.randn(4, 5, 3), layernorm.BatchNormLSTM(3, 4, 2, bidirectional=True, max_length=4)
+for mode in (True, False):
+    twin = copy.deepcopy(layer.train(mode))
+    for whole, lengths in ((True, None), (False, [4, 1, 3, 3, 2])):
+        torch._dynamo.reset()
+        captured = torch.compile(layer, backend="aot_eager", fullgraph=whole)
+        gradients = []
+        for module in (captured, twin):
+            y, (h, c) = module(x, lengths=lengths)
+            parameters = (layer if module is captured else twin).parameters()
+            gradients.append([y, *torch.autograd.grad(y.sum() + c.sum(), list(parameters))])
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(list(layer.buffers()), list(twin.buffers()))
+exported = torch.export.export(layer, (x,)).module()
+torch.testing.assert_close(exported(x)[0], layer(x)[0])
+"""
+
+
+def test_graph_capture():
+    """torch.compile captures a batch without lengths as one graph, with lengths (data, which break
+    it) as several; torch.export in evaluation. Apart, without the import hook, which hides code."""
+    done = subprocess.run([sys.executable, "-c", CAPTURE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

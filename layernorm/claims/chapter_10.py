@@ -11,11 +11,11 @@ import torch
 
 from layernorm import BatchNormLSTM, LayerNormLSTM
 from layernorm.claims import Finding, claim
-from layernorm.recurrent import batch_norm, step_norm
+from layernorm.recurrent import step_norm
 
 TERMS = {"ih": "input term", "hh": "recurrent term", "c": "cell"}
 BATCH_NORM = "layernorm.recurrent.step_norm.F.batch_norm"
-_seen, _pack = step_norm.StepNorm.seen, batch_norm.pack_padded_sequence
+_seen, _valid_rows = step_norm.StepNorm.seen, step_norm.valid_rows
 
 
 def bn_lstm(inputs: int = 8, hidden: int = 32, **options) -> BatchNormLSTM:
@@ -35,9 +35,9 @@ def pooled(self):
     return center.expand_as(mean), (var + (mean - center) ** 2).mean(0).expand_as(var)
 
 
-def whole(x, lengths, **options):
+def whole(lengths, steps):
     """Mutant: padding counts."""
-    return _pack(x, torch.full((x.shape[1],), len(x)), **options)
+    return _valid_rows(torch.full_like(lengths, steps), steps)
 
 
 def by_case(a, mean, var, gain=None, bias=None, training=False, eps=1e-5, **options):
@@ -103,7 +103,7 @@ def separate_statistics_for_each_step() -> Finding:
     "valid outputs of BatchNormLSTM by more than 0.05 (root mean square) where padding counts, and "
     "by less than 1e-12 with lengths; proved if lengths do not help; refuted if nothing moves, or "
     "if LayerNormLSTM's move by more than 1e-12",
-    sabotage=("layernorm.recurrent.batch_norm.pack_padded_sequence", whole),
+    sabotage=("layernorm.recurrent.batch_norm.valid_rows", whole),
 )
 def padding_enters_statistics_of_late_steps() -> Finding:
     lengths = torch.arange(3, 21)

@@ -6,11 +6,17 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence
 
 from layernorm._validation import checked
 from layernorm.recurrent import checks
-from layernorm.recurrent.step_norm import StepNorm, check_call, check_settings, reversal
+from layernorm.recurrent.step_norm import (
+    StepNorm,
+    check_call,
+    check_settings,
+    reversal,
+    valid_rows,
+)
 
 TERMS = ("ih", "hh", "c")  # what is normalized: input term, recurrent term, cell output
 
@@ -166,12 +172,12 @@ class BatchNormLSTM(nn.Module):
         max_length in training (or, with beyond="error", than those of the training), and in
         training too few cases at the first step; TypeError for another type of number.
         """
-        packed, unpack = self._pack(input, lengths)
-        sizes = packed.batch_sizes.tolist()
+        y, sizes, order, back_to_form = self._rows(input, lengths)
         self._check_steps(sizes)
-        states = self._initial_states(hx, packed, input)
-        y, ended, found = packed.data, [], {}
-        back = reversal(packed.batch_sizes).to(y.device) if self.bidirectional else None
+        single = isinstance(input, Tensor) and input.dim() == 2
+        states = self._initial_states(hx, y, sizes, order, single)
+        ended, found = [], {}
+        back = reversal(sizes).to(y.device) if self.bidirectional else None
         for layer in range(self.num_layers):
             if layer and self.dropout:
                 y = F.dropout(y, self.dropout, self.training)
@@ -187,8 +193,10 @@ class BatchNormLSTM(nn.Module):
             y = torch.cat(outputs, -1)
         if self.training:
             self._track(sizes, found)
-        h_n, c_n = (torch.stack(part) for part in zip(*ended, strict=True))
-        return unpack(y, h_n, c_n)
+        last = [torch.stack(part) for part in zip(*ended, strict=True)]
+        if order is not None:
+            last = [state[:, order.argsort()] for state in last]
+        return back_to_form(y), tuple(state[:, 0] if single else state for state in last)
 
     def _run(
         self,
@@ -257,36 +265,29 @@ class BatchNormLSTM(nn.Module):
                     part = running[: len(new)]
                     part += share[: len(new)].to(part.dtype) * (new.to(part.dtype) - part)
 
-    def _pack(self, input, lengths):
-        """The sequences packed, and how to give outputs and last states the form of the input."""
+    def _rows(self, input, lengths):
+        """The valid rows as a `PackedSequence` stores them, how many there are at each step, the
+        order of the cases (None: as they stand), and what gives outputs the form of the input."""
         if isinstance(input, PackedSequence):
-            order = input.unsorted_indices
-
-            def unpack(y, *states):
-                states = states if order is None else (s[:, order] for s in states)
-                return input._replace(data=y), tuple(states)
-
-            return input, unpack
+            sizes = input.batch_sizes.tolist()
+            return input.data, sizes, input.sorted_indices, lambda y: input._replace(data=y)
         single = input.dim() == 2
         x = input[:, None] if single else input.transpose(0, 1) if self.batch_first else input
-        steps, batch, _ = x.shape
-        if lengths is None:
-            packed = PackedSequence(x.flatten(0, 1), torch.full((steps,), batch))
-        else:
+        steps, batch = x.shape[:2]
+        rows, sizes, order, index = x.flatten(0, 1), [batch] * steps, None, None
+        if lengths is not None:
             lengths = torch.as_tensor(lengths).cpu()
-            packed = pack_padded_sequence(x, lengths, enforce_sorted=False)
+            index, sizes, order = valid_rows(lengths, steps)
+            index, order = index.to(x.device), order.to(x.device)
+            rows = rows[index]
 
-        def unpack(y, *states):
-            if lengths is None:
-                y = y.unflatten(0, (steps, batch))
-            else:
-                y, _ = pad_packed_sequence(packed._replace(data=y), total_length=steps)
-                states = (s[:, packed.unsorted_indices] for s in states)
-            if single:
-                return y[:, 0], tuple(s[:, 0] for s in states)
-            return y.transpose(0, 1) if self.batch_first else y, tuple(states)
+        def back_to_form(y):
+            if index is not None:
+                y = y.new_zeros(steps * batch, y.shape[1]).index_copy(0, index, y)
+            y = y.unflatten(0, (steps, batch))
+            return y[:, 0] if single else y.transpose(0, 1) if self.batch_first else y
 
-        return packed, unpack
+        return rows, sizes, order, back_to_form
 
     def _check_steps(self, sizes: list[int]) -> None:
         if self.training and sizes[0] < self.min_samples:
@@ -308,17 +309,16 @@ class BatchNormLSTM(nn.Module):
                     'train on longer ones, or use beyond="last" to reuse the last statistics'
                 )
 
-    def _initial_states(self, hx, packed: PackedSequence, input) -> list[tuple[Tensor, Tensor]]:
-        """(h, c) for every layer and direction, cases sorted by length; zero unless given."""
-        shape = (len(self._suffixes()), int(packed.batch_sizes[0]), self.hidden_size)
+    def _initial_states(self, hx, rows, sizes, order, single) -> list[tuple[Tensor, Tensor]]:
+        """(h, c) for every layer and direction, cases in their order; zero unless given."""
+        shape = (len(self._suffixes()), sizes[0], self.hidden_size)
         if hx is None:
-            zero = packed.data.new_zeros(shape)
+            zero = rows.new_zeros(shape)
             return list(zip(zero, zero, strict=True))
-        single = isinstance(input, Tensor) and input.dim() == 2
         checks.initial_states(hx, 2, [shape[::2] if single else shape] * 2, self.weight_ih_l0)
-        states = (state[:, None] if single else state for state in hx)
-        if packed.sorted_indices is not None:
-            states = (state[:, packed.sorted_indices] for state in states)
+        states = [state[:, None] if single else state for state in hx]
+        if order is not None:
+            states = [state[:, order] for state in states]
         return list(zip(*states, strict=True))
 
     def extra_repr(self) -> str:

@@ -1,5 +1,7 @@
 """What `BatchNormLSTM` is made of: the norm of one term over the steps, and checks of input."""
 
+from itertools import accumulate
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -57,19 +59,33 @@ def _wide(a: Tensor) -> Tensor:
     return a.float() if a.dtype in (torch.float16, torch.bfloat16) else a
 
 
-def reversal(batch_sizes: Int[Tensor, " steps"]) -> Int[Tensor, " rows"]:
-    """Which row of packed sequences stands where when each sequence is read from its own end.
+def valid_rows(lengths: Int[Tensor, " cases"], steps: int) -> tuple[Tensor, list[int], Tensor]:
+    """The rows of a padded batch (steps * cases) that are no padding, as a `PackedSequence` orders
+    them: step by step, the longest case first.
 
-    Sequences are in the order of `PackedSequence.data`; the index is its own inverse.
+    Returns their index, how many there are at each step, and the order of the cases.
 
-    >>> reversal(torch.tensor([2, 2, 1]))  # lengths 3 and 2; rows 0 2 4 and 1 3
+    >>> index, sizes, order = valid_rows(torch.tensor([1, 3, 2]), 4)
+    >>> index.tolist(), sizes, order.tolist()
+    ([1, 2, 0, 4, 5, 7], [3, 2, 1], [1, 2, 0])
+    """
+    order = lengths.argsort(descending=True, stable=True)
+    sizes = [n for n in (lengths > torch.arange(steps)[:, None]).sum(1).tolist() if n]
+    return torch.cat([len(order) * t + order[:n] for t, n in enumerate(sizes)]), sizes, order
+
+
+def reversal(sizes: list[int]) -> Int[Tensor, " rows"]:
+    """Which row stands where when each sequence is read from its own end; its own inverse.
+
+    `sizes` says how many cases, sorted by length, are going at each step.
+
+    >>> reversal([2, 2, 1])  # lengths 3 and 2, in rows 0 2 4 and 1 3
     tensor([4, 3, 2, 1, 0])
     """
-    steps = torch.arange(len(batch_sizes)).repeat_interleave(batch_sizes)
-    starts = batch_sizes.cumsum(0) - batch_sizes
-    case = torch.arange(len(steps)) - starts[steps]
-    lengths = torch.bincount(case, minlength=1)
-    return starts[lengths[case] - 1 - steps] + case
+    starts = [0, *accumulate(sizes)]
+    lengths = [sum(n > case for n in sizes) for case in range(sizes[0])]
+    rows = [starts[lengths[k] - 1 - t] + k for t, n in enumerate(sizes) for k in range(n)]
+    return torch.tensor(rows, dtype=torch.int64)
 
 
 def check_settings(self, eps, momentum, **settings) -> None:
@@ -111,7 +127,9 @@ def check_call(self, input, hx, lengths) -> None:
         raise ValueError(
             f"lengths must have shape ({batch},), one for each sequence, got {tuple(lengths.shape)}"
         )
-    if batch and not (lengths.min() >= 1 and lengths.max() <= steps):
+    if torch.compiler.is_compiling() or not batch:
+        return  # a graph has no values yet
+    if not (lengths.min() >= 1 and lengths.max() <= steps):
         raise ValueError(
             f"lengths must lie in 1 to {steps}, the padded length, got {lengths.tolist()}; leave "
             "empty sequences out of the batch"
