@@ -59,7 +59,7 @@ class Config:
     rescaled: bool = False
     hidden: int = 32
     batch_size: int = 32
-    updates: int = 400
+    updates: int = 300
     examples: int | None = None
     evaluations: int = 10
 
