@@ -50,8 +50,8 @@ inline void pack_columns(T* packed, int64_t k, int64_t columns, Column column) {
     const int width = panels.width(p), valid = panels.valid(p);
     T* panel = packed + panels.first(p) * k;
     std::fill_n(panel, valid < width ? k * width : 0, T(0));
-    for (int64_t begin = 0; begin < k; begin += 16) {  // blocks that stay in the first cache
-      const int64_t end = std::min(begin + 16, k);
+    for (int64_t begin = 0; begin < k; begin += 64) {  // blocks that stay in the first cache
+      const int64_t end = std::min(begin + 64, k);
       for (int j = 0; j < valid; ++j) {
         const T* from = column(panels.first(p) + j);
         for (int64_t i = begin; i < end; ++i) panel[i * width + j] = from[i];
@@ -67,7 +67,10 @@ void tile(Matrix<const T> a, const T* b, int64_t k, Matrix<T> c, int columns, bo
   for (int64_t i = 0; i < k; ++i, b += Vectors * kLanes<T>) {
     Vector<T> row[Vectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) row[v] = load(b + v * kLanes<T>);
+    for (int v = 0; v < Vectors; ++v) {
+      row[v] = load(b + v * kLanes<T>);
+      __builtin_prefetch(b + (8 * Vectors + v) * kLanes<T>);
+    }
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) {
       const T value = a.data[r * a.row + i * a.column];
