@@ -29,6 +29,7 @@ from layernorm.symbolic.definitions import METHODS, Entry, Sizes, check_name, en
 from layernorm.symbolic.sums import collect, index
 
 EPS, VARIANCE = sympy.Symbol("epsilon", positive=True), sympy.Symbol("sigma", positive=True) ** 2
+DELTA = sympy.Symbol("delta", real=True, nonzero=True)
 EVERY_SIZE = "for every number of cases, features and units"
 FEW = Sizes(cases=3, features=2, units=6, group=3)
 
@@ -102,11 +103,17 @@ class Proof:
     scope: str = EVERY_SIZE
 
     @property
+    def factors(self) -> sympy.Tuple:
+        """p and q."""
+        return sympy.Tuple(self.deviation_factor, self.variance_factor)
+
+    @property
     def ratio(self) -> sympy.Expr:
         """y'/y, with sigma the standard deviation before: 1 where nothing changes."""
+        scales = self.deviation_factor.atoms(sympy.Indexed)
+        p, q = (f.subs(dict.fromkeys(scales, DELTA)) for f in self.factors)
         eps = 0 if self.method == "weight" else EPS
-        before, after = VARIANCE + eps, self.variance_factor * VARIANCE + eps
-        return self.deviation_factor * sympy.sqrt(before) / sympy.sqrt(after)
+        return p * sympy.sqrt(VARIANCE + eps) / sympy.sqrt(q * VARIANCE + eps)
 
     @property
     def exact_ratio(self) -> sympy.Expr:
@@ -116,8 +123,8 @@ class Proof:
     @property
     def error_growth(self) -> sympy.Expr:
         """The slope at eps = 0 of y'/y - 1, for delta > 0: 0 where eps does no harm."""
-        delta = {d: sympy.Symbol("delta", positive=True) for d in _deltas(self.deviation_factor)}
-        return sympy.factor(sympy.diff(self.ratio.subs(delta), EPS).subs(EPS, 0))
+        ratio = self.ratio.subs(DELTA, sympy.Symbol("delta", positive=True))
+        return sympy.factor(ratio.diff(EPS).subs(EPS, 0))
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -292,7 +299,3 @@ def _entries(rows: tuple[tuple[int, ...], ...]) -> Entry:
 
 def _quotient(deviation: Any, variance: Any) -> sympy.Expr:
     return sympy.sympify(deviation) / sympy.sqrt(sympy.sympify(variance))
-
-
-def _deltas(expression: sympy.Expr) -> set[sympy.Indexed]:
-    return expression.atoms(sympy.Indexed)
