@@ -113,10 +113,10 @@ def net(module: nn.Module, sequences: list[Tensor], initial: list[Tensor]):
     sequence, and the last states, stacked like `initial`."""
     parameters = dict(module.named_parameters())
     step = {
-        layernorm.LayerNormLSTM: lambda x, s, p: lstm_step(x, *s, p, module.variant),
-        layernorm.LayerNormGRU: lambda x, s, p: gru_step(x, *s, p),
-        layernorm.LayerNormRNN: lambda x, s, p: rnn_step(x, *s, p, module.nonlinearity),
-    }[type(module)]
+        4: lambda x, s, p: lstm_step(x, *s, p, module.variant),
+        3: lambda x, s, p: gru_step(x, *s, p),
+        1: lambda x, s, p: rnn_step(x, *s, p, module.nonlinearity),
+    }[module.gates]
     directions = ("", "_reverse") if module.bidirectional else ("",)
     outputs, last = [], []
     for b, rows in enumerate(sequences):

@@ -19,10 +19,8 @@ from torch.nn.utils.rnn import (
 SUBJECTS = [*((kind, "torch") for kind in TORCHS), *NETS]
 
 
-@pytest.fixture(params=SUBJECTS, ids=lambda s: "-".join(s))
-def layer(request):
+def maker(kind: str, who: str):
     """Makes layers of one kind: torch's, or ours with one of its backends; in float64."""
-    kind, who = request.param
 
     def make(*arguments, **options):
         options = {"dtype": torch.float64} | options
@@ -31,8 +29,12 @@ def layer(request):
         usable(who)
         return shaken(LAYERS[kind](*arguments, **options, backend=who))
 
-    make.kind, make.who = kind, who
     return make
+
+
+@pytest.fixture(params=SUBJECTS, ids=lambda s: "-".join(s))
+def layer(request):
+    return maker(*request.param)
 
 
 def tensors(states) -> tuple[torch.Tensor, ...]:
