@@ -55,7 +55,7 @@ MUTANTS = {
         "sigmoid(xr[j] + hr[j]) * (hn[j] - m.shift_h[2 * n + j])",
     ),
     "a later block replaces the weights' gradient": (
-        "lstm", "paper", "sequence.h", "columns, add);", "columns, false && add);",
+        "lstm", "paper", "sequence.h", "H, H}, H, add);", "H, H}, H, false);",
     ),
     "a row that enters late starts from the row before": (
         "gru", "paper", "sequence.h", "return r < rows(t) ? offset(t) + r : -1;",

@@ -29,10 +29,12 @@ template <class T> struct Panels {
 };
 
 // Pack a matrix whose rows are contiguous: row(i) points to the first of its `columns` elements.
+// Of several members that pack one matrix together, each takes its share of the panels.
 template <class T, class Row>
-inline void pack_rows(T* packed, int64_t k, int64_t columns, Row row) {
+inline void pack_rows(T* packed, int64_t k, int64_t columns, Row row, int member = 0,
+                      int members = 1) {
   const Panels<T> panels(columns);
-  for (int64_t p = 0; p < panels.count; ++p) {
+  for (int64_t p = member; p < panels.count; p += members) {
     const int width = panels.width(p), valid = panels.valid(p);
     T* to = packed + panels.first(p) * k;
     for (int64_t i = 0; i < k; ++i, to += width) {

@@ -6,7 +6,7 @@
 template <class T> class GruBackward {
  public:
   explicit GruBackward(const Arguments& arguments)
-      : a(arguments), steps(a), shares{a.units, team_size(a)}, inputs{a.inputs, shares.members} {
+      : a(arguments), steps(a), shares{a.units, team_size(a)}, whole(a, steps, shares, 3) {
     for (const auto& b : steps.blocks()) rows = std::max(rows, b.end - b.begin);
     lay_out();
     scratch.reserve();
@@ -18,8 +18,8 @@ template <class T> class GruBackward {
 
  private:
   struct Member {
-    T *w_ih, *w_hh, *packed;
-    const T** before;
+    T* w_hh;
+    const T** rows;  // of w_hh, in the order of summed inputs
     T *gain_x, *gain_h, *shift_x, *shift_h;
     T *p, *ph;      // gradients of the terms of x and of h, after their norms' gains and biases
     Sums<T> *of_x, *of_h;
@@ -27,7 +27,8 @@ template <class T> class GruBackward {
   };
   const Arguments& a;
   const Steps steps;
-  const Shares shares, inputs;
+  const Shares shares;
+  BlockGradients<T> whole;
   Scratch scratch;
   Barrier barrier{shares.members};
   std::vector<Member> members{size_t(shares.members)};
@@ -35,16 +36,16 @@ template <class T> class GruBackward {
   int64_t rows = 0;
 
   void lay_out() {
+    whole.lay_out(scratch, rows);
     dh = scratch.take<T>(a.batch * a.units);
     dh_sums = scratch.take<T>(rows * 3 * a.units);
     dx_sums = scratch.take<T>(rows * 3 * a.units);
     for (int k = 0; k < shares.members; ++k) {
-      const int64_t n = shares.size(k), i = inputs.size(k);
+      const int64_t n = shares.size(k);
       auto take = [&](int64_t count) { return scratch.take<T>(count); };
       auto parts = [&] { return scratch.take<Sums<T>>(kGruNorms * a.batch); };
       auto total = [&] { return take_total<T>(scratch, 3 * n); };
-      members[k] = {take(3 * a.units * padded<T>(i)), take(3 * a.units * padded<T>(n)),
-                    take(rows * padded<T>(std::max(n, i))), scratch.take<const T*>(std::max(rows, 3 * a.units)),
+      members[k] = {take(3 * a.units * padded<T>(n)), scratch.take<const T*>(3 * a.units),
                     take(3 * n), take(3 * n), take(3 * n), take(3 * n),
                     take(a.batch * 3 * n), take(a.batch * 3 * n), parts(), parts(),
                     total(), total(), total(), total()};
@@ -54,10 +55,10 @@ template <class T> class GruBackward {
   void prepare(int k) {
     const Member& m = members[k];
     const Mine<T> mine{shares.begin(k), shares.size(k), a.units};
-    const int64_t i = inputs.begin(k), H = a.units;
-    if (a.dx)
-      pack_backward(m.w_ih, a.w_ih, a.inputs, i, inputs.size(k), shares, 3, m.before);
-    pack_backward(m.w_hh, a.w_hh, H, mine.first, mine.n, shares, 3, m.before);
+    const int64_t H = a.units;
+    whole.pack_weights(k);
+    ordered_rows(m.rows, a.w_hh, H, mine.first, shares, 3);
+    pack_rows(m.w_hh, 3 * H, mine.n, [&](int64_t i) { return m.rows[i]; });
     mine.gather(m.gain_x, a.gain_x, 3, 1);
     mine.gather(m.gain_h, a.gain_h, 3, 1);
     mine.gather(m.shift_x, a.bias_x, 3);
@@ -77,6 +78,7 @@ template <class T> class GruBackward {
     const int64_t n = shares.size(k), H = a.units;
     const auto blocks = steps.blocks();
     for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+      whole.pack_block(k, *block);
       for (int64_t s = block->last - 1; s >= block->first; --s) {
         const int64_t t = steps.time(s), count = steps.rows(t), offset = steps.offset(t);
         for (int64_t r = 0; r < count; ++r) gates(k, r, offset + r, steps.before(s, r));
@@ -87,9 +89,8 @@ template <class T> class GruBackward {
         multiply<T>({dh_sums + (offset - block->begin) * 3 * H, 3 * H}, count, m.w_hh, 3 * H,
                     {dh + shares.begin(k), H}, n, true);
       }
-      block_gradients(a, steps, *block, block != blocks.rbegin(), 3, dh_sums, dx_sums, shares,
-                      inputs, k, m.w_ih, m.before, m.packed);
-      barrier.wait();  // the next block writes to dh_sums
+      whole.compute(k, *block, block != blocks.rbegin(), dh_sums, dx_sums);
+      barrier.wait();  // the next block writes to what this one reads
     }
     finish(k);
   }
@@ -121,12 +122,11 @@ template <class T> class GruBackward {
     }
     for (int q = 0; q < kGruNorms; ++q) {
       const int64_t i = kGruFrom[q] * n, each = kGruGates[q] * n, index = r * kGruNorms + q;
-      m.of_x[index] = accumulate(hat_x + i, m.gain_x + i, m.dgain_x.step + i, p + i, each);
-      m.of_h[index] = accumulate(hat_h + i, m.gain_h + i, m.dgain_h.step + i, ph + i, each);
+      T *of_x = m.dgain_x.step + i, *of_h = m.dgain_h.step + i;
+      T *shift_x = m.dshift_x.step + i, *shift_h = m.dshift_h.step + i;
+      m.of_x[index] = accumulate(hat_x + i, m.gain_x + i, of_x, shift_x, p + i, each);
+      m.of_h[index] = accumulate(hat_h + i, m.gain_h + i, of_h, shift_h, ph + i, each);
     }
-    T *dshift_x = m.dshift_x.step, *dshift_h = m.dshift_h.step;
-#pragma omp simd
-    for (int64_t j = 0; j < 3 * n; ++j) dshift_x[j] += p[j], dshift_h[j] += ph[j];
   }
 
   void summed(int k, int64_t r, int64_t at, int64_t row) {

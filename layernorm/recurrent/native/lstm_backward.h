@@ -6,7 +6,7 @@
 template <class T> class LstmBackward {
  public:
   explicit LstmBackward(const Arguments& arguments)
-      : a(arguments), steps(a), shares{a.units, team_size(a)}, inputs{a.inputs, shares.members} {
+      : a(arguments), steps(a), shares{a.units, team_size(a)}, whole(a, steps, shares, 4) {
     for (const auto& b : steps.blocks()) rows = std::max(rows, b.end - b.begin);
     lay_out();
     scratch.reserve();
@@ -18,17 +18,18 @@ template <class T> class LstmBackward {
 
  private:
   struct Member {
-    T *w_ih, *w_hh, *packed;
-    const T** before;
+    T* w_hh;
+    const T** rows;  // of w_hh, in the order of summed inputs
     T *gain_x, *gain_h, *gain_c, *shift_c;
-    T *p;          // gradients of the gates' summed inputs
+    T* p;           // gradients of the gates' summed inputs
     T *dc, *dhat;  // gradients of the state that goes on and of ĉ
     Sums<T> *of_x, *of_h, *of_c;
     Total<T> dshift, dgain_x, dgain_h, dgain_c, dshift_c;
   };
   const Arguments& a;
   const Steps steps;
-  const Shares shares, inputs;
+  const Shares shares;
+  BlockGradients<T> whole;
   Scratch scratch;
   Barrier barrier{shares.members};
   std::vector<Member> members{size_t(shares.members)};
@@ -36,16 +37,16 @@ template <class T> class LstmBackward {
   int64_t rows = 0;
 
   void lay_out() {
+    whole.lay_out(scratch, rows);
     dh = scratch.take<T>(a.batch * a.units);
     dh_sums = scratch.take<T>(rows * 4 * a.units);
     dx_sums = a.terms == 2 ? scratch.take<T>(rows * 4 * a.units) : dh_sums;
     for (int k = 0; k < shares.members; ++k) {
-      const int64_t n = shares.size(k), i = inputs.size(k);
+      const int64_t n = shares.size(k);
       auto take = [&](int64_t count) { return scratch.take<T>(count); };
       auto parts = [&](int64_t count) { return scratch.take<Sums<T>>(count * a.batch); };
       auto total = [&](int64_t count) { return take_total<T>(scratch, count); };
-      members[k] = {take(4 * a.units * padded<T>(i)), take(4 * a.units * padded<T>(n)),
-                    take(rows * padded<T>(std::max(n, i))), scratch.take<const T*>(std::max(rows, 4 * a.units)),
+      members[k] = {take(4 * a.units * padded<T>(n)), scratch.take<const T*>(4 * a.units),
                     take(4 * n), take(4 * n), take(n), take(n),
                     take(a.batch * 4 * n), take(a.batch * n), take(a.batch * n),
                     parts(a.groups), parts(a.groups), parts(1),
@@ -56,10 +57,10 @@ template <class T> class LstmBackward {
   void prepare(int k) {
     const Member& m = members[k];
     const Mine<T> mine{shares.begin(k), shares.size(k), a.units};
-    const int64_t i = inputs.begin(k), H = a.units;
-    if (a.dx)
-      pack_backward(m.w_ih, a.w_ih, a.inputs, i, inputs.size(k), shares, 4, m.before);
-    pack_backward(m.w_hh, a.w_hh, H, mine.first, mine.n, shares, 4, m.before);
+    const int64_t H = a.units;
+    whole.pack_weights(k);
+    ordered_rows(m.rows, a.w_hh, H, mine.first, shares, 4);
+    pack_rows(m.w_hh, 4 * H, mine.n, [&](int64_t i) { return m.rows[i]; });
     mine.gather(m.gain_x, a.gain_x, 4, 1);
     mine.gather(m.gain_h, a.gain_h, 4, 1);
     mine.gather(m.gain_c, a.gain_c, 1, 1);
@@ -79,6 +80,7 @@ template <class T> class LstmBackward {
     const int64_t n = shares.size(k), H = a.units;
     const auto blocks = steps.blocks();
     for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+      whole.pack_block(k, *block);
       for (int64_t s = block->last - 1; s >= block->first; --s) {
         const int64_t t = steps.time(s), count = steps.rows(t), offset = steps.offset(t);
         for (int64_t r = 0; r < count; ++r) output(k, r, offset + r);
@@ -92,9 +94,8 @@ template <class T> class LstmBackward {
         multiply<T>({dh_sums + (offset - block->begin) * 4 * H, 4 * H}, count, m.w_hh, 4 * H,
                     {dh + shares.begin(k), H}, n);
       }
-      block_gradients(a, steps, *block, block != blocks.rbegin(), 4, dh_sums, dx_sums, shares,
-                      inputs, k, m.w_ih, m.before, m.packed);
-      barrier.wait();  // the next block writes to dh_sums
+      whole.compute(k, *block, block != blocks.rbegin(), dh_sums, dx_sums);
+      barrier.wait();  // the next block writes to what this one reads
     }
     finish(k);
   }
@@ -170,17 +171,16 @@ template <class T> class LstmBackward {
     // Gains, biases, and what the norms' backward needs.
     const int64_t each = 4 / a.groups * n;
     const T *hat_h = in<T>(a.hat_h) + place, *hat_x = in<T>(a.hat_x) + place;
-    for (int64_t q = 0; q < a.groups && a.terms; ++q) {
-      const int64_t i = q * each;
-      m.of_h[r * a.groups + q] =
-          accumulate(hat_h + i, m.gain_h + i, m.dgain_h.step + i, p + i, each);
-      if (a.terms == 2)
-        m.of_x[r * a.groups + q] =
-            accumulate(hat_x + i, m.gain_x + i, m.dgain_x.step + i, p + i, each);
-    }
     T* dshift = m.dshift.step;
-#pragma omp simd
-    for (int64_t j = 0; j < 4 * n; ++j) dshift[j] += p[j];
+    for (int64_t q = 0; q < a.groups && a.terms; ++q) {
+      const int64_t i = q * each, index = r * a.groups + q;
+      T *of_h = m.dgain_h.step + i, *of_x = m.dgain_x.step + i;
+      m.of_h[index] = accumulate(hat_h + i, m.gain_h + i, of_h, dshift + i, p + i, each);
+      if (a.terms == 2)
+        m.of_x[index] = accumulate<T>(hat_x + i, m.gain_x + i, of_x, nullptr, p + i, each);
+    }
+    if (!a.terms)
+      for (int64_t j = 0; j < 4 * n; ++j) dshift[j] += p[j];
   }
 
   // Through the norms of the summed inputs.

@@ -1,5 +1,7 @@
 // The moments of a layer whose units are split among the members of a team.
 #pragma once
+#include <type_traits>
+
 #include "arithmetic.h"
 
 // Mean and sum of squared deviations of one member's part of a row.
@@ -67,17 +69,23 @@ template <class T, class Part> inline Sums<T> means(int members, int64_t total, 
   return {s.plain / T(total), s.along / T(total)};
 }
 
-// One run of units of a row: the gradient of the gains, and this member's part of both sums.
+// One run of units of a row: the gradients of the gains and, unless dshift is null, of what is
+// added to them; and this member's part of both sums.
 template <class T>
-inline Sums<T> accumulate(const T* hat, const T* gain, T* dgain, const T* dy, int64_t n) {
+inline Sums<T> accumulate(const T* hat, const T* gain, T* dgain, T* dshift, const T* dy,
+                          int64_t n) {
   T plain = 0, along = 0;
+  auto add = [&](auto also_shift) {
 #pragma omp simd reduction(+ : plain, along)
-  for (int64_t j = 0; j < n; ++j) {
-    const T dhat = dy[j] * gain[j];
-    dgain[j] += dy[j] * hat[j];
-    plain += dhat;
-    along += dhat * hat[j];
-  }
+    for (int64_t j = 0; j < n; ++j) {
+      const T dhat = dy[j] * gain[j];
+      dgain[j] += dy[j] * hat[j];
+      plain += dhat;
+      along += dhat * hat[j];
+      if constexpr (decltype(also_shift)::value) dshift[j] += dy[j];
+    }
+  };
+  dshift ? add(std::true_type{}) : add(std::false_type{});
   return {plain, along};
 }
 

@@ -132,46 +132,74 @@ template <class Work> inline void for_each_run(Shares units, int gates, Work wor
            units.size(k));
 }
 
-// Weights (gates * H, all columns) from column `first` on, their rows in the order of summed inputs.
+// The weights' rows, from column `first` on, in the order of summed inputs.
 template <class T>
-void pack_backward(T* packed, const void* weights, int64_t stride, int64_t first, int64_t columns,
-                   Shares units, int gates, const T** rows) {
+void ordered_rows(const T** rows, const void* weights, int64_t stride, int64_t first, Shares units,
+                  int gates) {
   for_each_run(units, gates, [&](int64_t row, int64_t place, int64_t count) {
     for (int64_t j = 0; j < count; ++j)
       rows[place + j] = in<T>(weights) + (row + j) * stride + first;
   });
-  pack_rows(packed, gates * units.total, columns, [&](int64_t i) { return rows[i]; });
 }
 
-// The gradients of both weight matrices and of x from a block's gradients of the summed inputs:
+// What follows a block of backward steps: from the gradients of its summed inputs (rows, gates * H)
 //   dW_hh += dh_sumsᵀ h_before,   dW_ih += dx_sumsᵀ x,   dx = dx_sums W_ih
-// Member k computes its columns; dh_sums and dx_sums are (rows of the block, gates * H).
-template <class T>
-void block_gradients(const Arguments& a, const Steps& steps, const Steps::Block& block, bool add,
-                     int gates, const T* dh_sums, const T* dx_sums, Shares units, Shares inputs,
-                     int k, const T* packed_w_ih, const T** before, T* packed) {
-  const int64_t rows = block.end - block.begin, H = a.units, I = a.inputs, wide = gates * H;
-  auto weights = [&](const T* sums, void* gradient, int64_t stride, int64_t first, int64_t columns) {
-    for_each_run(units, gates, [&](int64_t row, int64_t place, int64_t count) {
-      multiply<T>({sums + place, 1, wide}, count, packed, rows,
-                  {out<T>(gradient) + row * stride + first, stride}, columns, add);
-    });
-  };
-  for (int64_t s = block.first; s < block.last; ++s) {
-    const int64_t t = steps.time(s);
-    for (int64_t r = 0; r < steps.rows(t); ++r) {
-      const int64_t at = steps.before(s, r);
-      before[steps.offset(t) - block.begin + r] =
-          at < 0 ? in<T>(a.h0) + r * H : in<T>(a.y) + at * H;
-    }
+// A member computes the weight rows of its own units, and a share of dx's rows.
+template <class T> struct BlockGradients {
+  const Arguments& a;
+  const Steps& steps;
+  const Shares units;
+  const int gates;
+  T *w_ih, *x, *h;  // packed matrices
+  const T** rows;   // members' pointers, `most` each
+  int64_t most;
+
+  BlockGradients(const Arguments& a, const Steps& steps, Shares units, int gates)
+      : a(a), steps(steps), units(units), gates(gates) {}
+
+  void lay_out(Scratch& scratch, int64_t block_rows) {
+    const int64_t wide = gates * a.units;
+    w_ih = scratch.take<T>(wide * padded<T>(a.inputs));
+    x = scratch.take<T>(block_rows * padded<T>(a.inputs));
+    h = scratch.take<T>(block_rows * padded<T>(a.units));
+    most = std::max(wide, block_rows);
+    rows = scratch.take<const T*>(most * units.members);
   }
-  const int64_t u = units.begin(k), i = inputs.begin(k);
-  pack_rows(packed, rows, units.size(k), [&](int64_t r) { return before[r] + u; });
-  weights(dh_sums, a.dw_hh, H, u, units.size(k));
-  const T* x = in<T>(a.x) + block.begin * I + i;
-  pack_rows(packed, rows, inputs.size(k), [&](int64_t r) { return x + r * I; });
-  weights(dx_sums, a.dw_ih, I, i, inputs.size(k));
-  if (a.dx)
-    multiply<T>({dx_sums, wide}, rows, packed_w_ih, wide, {out<T>(a.dx) + block.begin * I + i, I},
-                inputs.size(k));
-}
+
+  // Member k's part of what all read; a barrier must follow. Once for the weights, once a block.
+  void pack_weights(int k) {
+    if (!a.dx) return;
+    const T** of = rows + most * k;
+    ordered_rows(of, a.w_ih, a.inputs, 0, units, gates);
+    pack_rows(w_ih, gates * a.units, a.inputs, [=](int64_t i) { return of[i]; }, k, units.members);
+  }
+  void pack_block(int k, const Steps::Block& block) {
+    const int64_t H = a.units, I = a.inputs, count = block.end - block.begin;
+    const T** before = rows + most * k;
+    for (int64_t s = block.first; s < block.last; ++s) {
+      const int64_t t = steps.time(s), to = steps.offset(t) - block.begin;
+      for (int64_t r = 0; r < steps.rows(t); ++r) {
+        const int64_t at = steps.before(s, r);
+        before[to + r] = at < 0 ? in<T>(a.h0) + r * H : in<T>(a.y) + at * H;
+      }
+    }
+    const T* from = in<T>(a.x) + block.begin * I;
+    pack_rows(h, count, H, [=](int64_t i) { return before[i]; }, k, units.members);
+    pack_rows(x, count, I, [=](int64_t i) { return from + i * I; }, k, units.members);
+  }
+
+  void compute(int k, const Steps::Block& block, bool add, const T* dh_sums, const T* dx_sums) {
+    const int64_t H = a.units, I = a.inputs, wide = gates * H, count = block.end - block.begin;
+    for (int g = 0; g < gates; ++g) {
+      const int64_t n = units.size(k), place = gates * units.begin(k) + g * n;
+      const int64_t row = g * H + units.begin(k);
+      multiply<T>({dh_sums + place, 1, wide}, n, h, count, {out<T>(a.dw_hh) + row * H, H}, H, add);
+      multiply<T>({dx_sums + place, 1, wide}, n, x, count, {out<T>(a.dw_ih) + row * I, I}, I, add);
+    }
+    if (!a.dx) return;
+    const Shares share{count, units.members};
+    const int64_t begin = share.begin(k);
+    multiply<T>({dx_sums + begin * wide, wide}, share.size(k), w_ih, wide,
+                {out<T>(a.dx) + (block.begin + begin) * I, I}, I);
+  }
+};
