@@ -81,9 +81,7 @@ class LayerNormLSTMCell(_Cell, LSTMParameters):
         self._create(input_size, "", device=device, dtype=dtype)
         self.reset_parameters()
 
-    def forward(
-        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, input: Tensor, hx=None) -> tuple[Tensor, Tensor]:
         return self._step(input, hx)
 
     def _sequence(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:

@@ -152,7 +152,10 @@ def initial_states(hx, count: int, expected: list[tuple[int, ...]], weight: Tens
     for name, state, shape in zip(("h_0", "c_0"), hx, expected, strict=False):
         _floating(name, state)
         if _shape(state) != shape:
-            raise ValueError(f"{name} must have shape {shape} for this input, got {_shape(state)}")
+            raise ValueError(
+                f"{name} must have shape {shape} for this input, got {_shape(state)}; it stays "
+                "(layers * directions, batch, size) with batch_first, too"
+            )
         if state.dtype != weight.dtype and not torch.is_autocast_enabled(state.device.type):
             raise TypeError(
                 f"{name} must have the weights' type {weight.dtype}, got {state.dtype}; convert "

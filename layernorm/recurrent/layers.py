@@ -70,7 +70,7 @@ class _Layer:
     def _directions(self) -> tuple[str, ...]:
         return ("", "_reverse") if self.bidirectional else ("",)
 
-    def forward(self, input: Tensor | PackedSequence, hx=None):
+    def forward(self, input, hx=None):
         """Outputs of the last layer for all steps, and the last states of all layers.
 
         Args:
