@@ -216,10 +216,12 @@ def test_torchs_settings_and_every_weight_are_taken_over():
 BROKEN = [
     (convert.from_torch, nn.LSTMCell(2, 3), {}, TypeError, "LSTM, GRU or RNN, got LSTMCell"),
     (convert.from_torch, nn.GRU(2, 3), {"variant": "joint"}, ValueError, "a GRU has none"),
-    (convert.from_torch, nn.LSTM(2, 3), {"forget_bias": 1.0}, TypeError, "forget_bias has no place"),
+    (convert.from_torch, nn.LSTM(2, 3), {"forget_bias": 1.0}, TypeError, "options must be among eps, backend, learn_initial_state, got forget_bias"),
     (convert.from_haste, {"kernel": X}, {}, ValueError, "keys of haste's LayerNormLSTM.*got kernel"),
     (convert.from_haste, HASTE | {"recurrent_bias": X}, {}, ValueError, "LayerNormGRU has no counter"),
     (convert.from_haste, HASTE | {"bias": draw(16)}, {}, ValueError, r"bias_ih_l0.*\(20,\), got \(16,\)"),
+    (convert.from_haste, HASTE, {"eps": 0.1}, TypeError, "options must be among batch_first, .*got eps"),
+    (convert.from_torchscript, {}, {"bias": True}, TypeError, "options must be among .*got bias"),
     (convert.from_haste, [X], {}, TypeError, "a module or its state dict, got list"),
     (convert.from_torchscript, {"cell.bias_ih": X}, {}, ValueError, "has the key cell.bias_ih"),
     (convert.from_torchscript, {}, {}, ValueError, "must have weight_ih and weight_hh, got none"),

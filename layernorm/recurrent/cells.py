@@ -44,9 +44,8 @@ class LayerNormLSTMCell(_Cell, LSTMParameters):
         (i, f, g, o) = LN(W_h h) + LN(W_x x) + b
         c' = sigmoid(f) c + sigmoid(i) tanh(g),   h' = sigmoid(o) tanh(LN(c'))
 
-    Args:
-        input_size, hidden_size, bias, device, dtype: as `torch.nn.LSTMCell`'s.
-        eps, variant, forget_bias, proj_size: as `LayerNormLSTM`'s.
+    All of `torch.nn.LSTMCell`'s arguments, in its order, and eps, variant, forget_bias and
+    proj_size of `LayerNormLSTM`.
 
     Call with input (B, I) or (I,) and optionally the pair (h, c), (B, P) and (B, H) or without B;
     returns the new pair.
@@ -94,9 +93,7 @@ class LayerNormGRUCell(_Cell, GRUParameters):
         (r, z) = LN(W_h h) + LN(W_x x) + b_rz
         n = tanh(LN(W x) + b_n + sigmoid(r) LN(U h)),   h' = (1 - sigmoid(z)) n + sigmoid(z) h
 
-    Args:
-        input_size, hidden_size, bias, device, dtype: as `torch.nn.GRUCell`'s.
-        eps: added to the variances, >= 0.
+    All of `torch.nn.GRUCell`'s arguments, in its order, and eps, added to the variances.
 
     Call with input (B, I) or (I,) and optionally h, (B, H) or (H,); returns the new h.
 
@@ -135,9 +132,7 @@ class LayerNormRNNCell(_Cell, RNNParameters):
 
         h' = f(LN(W_hh h + W_xh x; g, b))
 
-    Args:
-        input_size, hidden_size, bias, nonlinearity, device, dtype: as `torch.nn.RNNCell`'s.
-        eps: added to the variance, >= 0.
+    All of `torch.nn.RNNCell`'s arguments, in its order, and eps, added to the variance.
 
     Call with input (B, I) or (I,) and optionally h, (B, H) or (H,); returns the new h.
 

@@ -40,7 +40,7 @@ def from_torch(
         variant: the LSTM's, as `LayerNormLSTM`'s.
         options: eps, backend and learn_initial_state of the new layer.
 
-    Raises: TypeError for another module; ValueError for a variant of a GRU or RNN.
+    Raises: TypeError for another module or option; ValueError for a variant of a GRU or RNN.
 
     >>> new = from_torch(nn.LSTM(3, 5, num_layers=2))
     >>> new
@@ -52,7 +52,7 @@ def from_torch(
             f"module must be a torch.nn.LSTM, GRU or RNN, got {type(module).__name__}; for a cell, "
             "copy weight_ih and weight_hh"
         )
-    _refuse(options, "forget_bias", "the biases are the module's")
+    _taken(options, "eps", "backend", "learn_initial_state")
     settings = ["input_size", "hidden_size", "num_layers", "bias"]
     settings += ["batch_first", "dropout", "bidirectional"]
     if isinstance(module, nn.LSTM):
@@ -122,7 +122,7 @@ def from_haste(source, **options) -> LayerNormLSTM:
             f"source must have the keys of haste's LayerNormLSTM, {', '.join(sorted(_HASTE))}; got "
             f"{', '.join(sorted(state)) or 'none'}{hint}"
         )
-    _refuse(options, "forget_bias", "the biases are the source's")
+    _taken(options, "batch_first", "backend", "learn_initial_state")
 
     def ours(name: str) -> Tensor:
         i, g, f, o = state[name].chunk(4, dim=-1)
@@ -160,6 +160,7 @@ def from_torchscript(source, *, eps: float = 1e-5, **options) -> LayerNormLSTM:
     >>> from_torchscript(cell)
     LayerNormLSTM(3, 2, bias=False, variant=carried)
     """
+    _taken(options, "batch_first", "backend", "dropout", "learn_initial_state")
     state = {}
     for key, value in _state(source).items():
         found = _EXAMPLE.fullmatch(key)
@@ -196,9 +197,10 @@ def _like(weight: Tensor) -> dict:
     return {"device": weight.device, "dtype": weight.dtype}
 
 
-def _refuse(options: dict, name: str, reason: str) -> None:
-    if name in options:
-        raise TypeError(f"{name} has no place here: {reason}")
+def _taken(options: dict, *names: str) -> None:
+    """Everything else is the source's own."""
+    if others := sorted(set(options) - set(names)):
+        raise TypeError(f"options must be among {', '.join(names)}, got {', '.join(others)}")
 
 
 def _load(new: LayerNormLSTM, state: dict[str, Tensor]) -> LayerNormLSTM:

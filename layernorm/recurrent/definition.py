@@ -26,21 +26,33 @@ __all__ = ["GRUWeights", "LSTMWeights", "RNNWeights", "gru", "lstm", "rnn"]
 
 
 class GRUWeights(NamedTuple):
-    """The parameters of one layer and direction; a pair is (gain, bias) of the norms."""
+    """The parameters of one layer and direction; a pair is (gain, bias) of the norms.
 
-    w_ih: Tensor  # (3H, I)
-    w_hh: Tensor  # (3H, H)
-    b: Tensor | None  # (3H,)
-    ln_ih: Pair  # (3H,) each: the first 2H for the gates' norm, the last H for the candidate's
-    ln_hh: Pair  # likewise
+        w_ih (3H, I), w_hh (3H, H), b (3H,) or None
+        ln_ih, ln_hh    pairs of (3H,): the first 2H for the gates' norm, the rest for the candidate's
+
+    I are the inputs, H the units.
+    """
+
+    w_ih: Tensor
+    w_hh: Tensor
+    b: Tensor | None
+    ln_ih: Pair
+    ln_hh: Pair
 
 
 class RNNWeights(NamedTuple):
-    """The parameters of one layer and direction; b of eq. (4) is the norm's bias, None means 0."""
+    """The parameters of one layer and direction.
 
-    w_ih: Tensor  # (H, I)
-    w_hh: Tensor  # (H, H)
-    ln: tuple[Tensor, Tensor | None]  # (H,) each
+        w_ih (H, I), w_hh (H, H)
+        ln      (gain, bias) of (H,) each; the bias is b of eq. (4), None means 0
+
+    I are the inputs, H the units.
+    """
+
+    w_ih: Tensor
+    w_hh: Tensor
+    ln: tuple[Tensor, Tensor | None]
 
 
 @checked(checks.lstm)

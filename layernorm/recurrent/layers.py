@@ -172,9 +172,9 @@ class LayerNormLSTM(_Layer, LSTMParameters):
         (i, f, g, o) = LN(W_h h) + LN(W_x x) + b
         c' = sigmoid(f) c + sigmoid(i) tanh(g),   h' = sigmoid(o) tanh(LN(c'))
 
+    All of `torch.nn.LSTM`'s arguments, in its order; bias=False leaves out b, not the norms' own.
+
     Args:
-        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size,
-            device, dtype: as `torch.nn.LSTM`'s. bias=False leaves out b; the norms keep theirs.
         eps: added to the variances, >= 0.
         backend: "auto", "reference" or "fused".
         variant: "paper" is what stands above; "joint", "per_gate", "cell_only" and "carried" are
@@ -230,10 +230,8 @@ class LayerNormGRU(_Layer, GRUParameters):
         (r, z) = LN(W_h h) + LN(W_x x) + b_rz
         n = tanh(LN(W x) + b_n + sigmoid(r) LN(U h)),   h' = (1 - sigmoid(z)) n + sigmoid(z) h
 
-    Args:
-        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device,
-            dtype: as `torch.nn.GRU`'s. bias=False leaves out b; the norms keep theirs.
-        eps, backend, learn_initial_state: as `LayerNormLSTM`'s.
+    All of `torch.nn.GRU`'s arguments, in its order, and eps, backend and learn_initial_state of
+    `LayerNormLSTM`; bias=False leaves out b, not the norms' own.
 
     Raises: as `LayerNormLSTM`.
 
@@ -275,11 +273,9 @@ class LayerNormRNN(_Layer, RNNParameters):
 
         h' = f(LN(W_hh h + W_xh x; g, b))
 
-    Args:
-        input_size, hidden_size, num_layers, nonlinearity, bias, batch_first, dropout,
-            bidirectional, device, dtype: as `torch.nn.RNN`'s. b is the norm's own bias; bias=False
-            leaves it out.
-        eps, backend, learn_initial_state: as `LayerNormLSTM`'s.
+    All of `torch.nn.RNN`'s arguments, in its order (f is its nonlinearity, "tanh" or "relu"), and
+    eps, backend and learn_initial_state of `LayerNormLSTM`. b is the norm's own bias; bias=False
+    leaves it out.
 
     Raises: as `LayerNormLSTM`.
 

@@ -7,13 +7,12 @@ come from the gates' summed inputs:
 
 They differ in what is normalized before, and in the cell that the next step sees:
 
-| variant     | summed inputs of the gates, 4H     | norms of the gates | next cell |
-|-------------|------------------------------------|--------------------|-----------|
-| `paper`     | LN(W_h h) + LN(W_x x) + b          | two, over 4H       | c'        |
-| `joint`     | LN(W_h h + W_x x) + b              | one, over 4H       | c'        |
-| `per_gate`  | LN(W_h h + W_x x) + b for each gate | four, over H      | LN(c')    |
-| `cell_only` | W_h h + W_x x + b                  | none               | c'        |
-| `carried`   | LN(W_h h) + LN(W_x x) + b          | two, over 4H       | LN(c')    |
+    variant     summed inputs of the gates, 4H         norms of the gates   next cell
+    paper       LN(W_h h) + LN(W_x x) + b              two, over 4H         c'
+    joint       LN(W_h h + W_x x) + b                  one, over 4H         c'
+    per_gate    LN(W_h h + W_x x) + b, gate by gate    four, over H         LN(c')
+    cell_only   W_h h + W_x x + b                      none                 c'
+    carried     LN(W_h h) + LN(W_x x) + b              two, over 4H         LN(c')
 
 Who uses which: `paper`: eqs. (20) to (22), the paper's question answering and handwriting, and
 haste's LayerNormLSTM. `joint`: the plain RNN's eq. (4) carried over to the LSTM. `per_gate`:
@@ -35,15 +34,24 @@ Pair = tuple[Tensor, Tensor]
 
 
 class LSTMWeights(NamedTuple):
-    """The parameters of one layer and direction; a pair is (gain, bias) of a norm."""
+    """The parameters of one layer and direction; a pair is (gain, bias) of a norm.
 
-    w_ih: Tensor  # (4H, I)
-    w_hh: Tensor  # (4H, P)
-    b: Tensor | None  # (4H,)
-    ln_ih: Pair | None  # (4H,) each: the input term (paper, carried)
-    ln_hh: Pair | None  # (4H,) each: the recurrent term, or the sum of both (joint, per_gate)
-    ln_c: Pair  # (H,) each
-    w_hr: Tensor | None = None  # (P, H): the projection; without it P = H
+        w_ih (4H, I), w_hh (4H, P), b (4H,) or None
+        ln_ih   pair of (4H,): the input term's norm (paper, carried), else None
+        ln_hh   pair of (4H,): the recurrent term's, or the sum's (joint, per_gate), else None
+        ln_c    pair of (H,): the cell's
+        w_hr    (P, H): the projection; None: P = H
+
+    I are the inputs, H the units, P the state's size.
+    """
+
+    w_ih: Tensor
+    w_hh: Tensor
+    b: Tensor | None
+    ln_ih: Pair | None
+    ln_hh: Pair | None
+    ln_c: Pair
+    w_hr: Tensor | None = None
 
 
 def paper(x: Tensor, h: Tensor, c: Tensor, w: LSTMWeights, eps: float) -> tuple[Tensor, Tensor]:
