@@ -29,7 +29,7 @@ class GRUWeights(NamedTuple):
     """The parameters of one layer and direction; a pair is (gain, bias) of the norms.
 
         w_ih (3H, I), w_hh (3H, H), b (3H,) or None
-        ln_ih, ln_hh    pairs of (3H,): the first 2H for the gates' norm, the rest for the candidate's
+        ln_ih, ln_hh    pairs of (3H,): 2H for the gates' norm, then H for the candidate's
 
     I are the inputs, H the units.
     """
