@@ -256,6 +256,9 @@ def test_records_give_the_rows_back(tmp_path, monkeypatch):
     back = comparison.recorded("mine")
     assert sorted(back, key=str) == sorted(rows[:5], key=str)
     assert [row.options["huge_pages"] for row in back] == ["off"] * 4 + ["on"]
+    assert "threads: 1, torch " in comparison.origin("mine")
+    with pytest.raises(records.RecordError, match="layernorm bench recurrent --profile other"):
+        comparison.origin("other")
     assert "layernorm.recurrent" in records.runs("bench_recurrent")[0].depends
 
 

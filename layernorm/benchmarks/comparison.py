@@ -102,6 +102,26 @@ def recorded(profile: str = "cpu") -> list[Row]:
     return sorted(found, key=place)
 
 
+def origin(profile: str = "cpu") -> str:
+    """Where the published records were made: processor, threads, torch, rounds, commit.
+
+    Raises:
+        RecordError: there are none.
+    """
+    found = records.runs("bench_recurrent", profile)
+    if not found:
+        raise records.RecordError(
+            f"there is no record of bench_recurrent in profile {profile!r}; make one with: "
+            f"layernorm bench recurrent --profile {profile}"
+        )
+    here, options = found[0].environment, found[0].config["options"]
+    return (
+        f"{here['cpu']} ({here['cpu_capability']}), threads: {options['threads']}, torch "
+        f"{here['versions']['torch']}, {options['rounds']} rounds, commit "
+        f"{(here['commit'] or 'unknown')[:8]}"
+    )
+
+
 def _firsts(rows: Iterable[Row], *names: str) -> list[Row]:
     """One row for each combination of these values, in order of appearance."""
     first: dict[tuple, Row] = {}
