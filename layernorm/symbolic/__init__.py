@@ -4,6 +4,7 @@
 `invariances` decides Table 1 of the paper: a proof or a counterexample for every cell.
 `gradients` derives every backward pass from its definition; `code` prints it as the code that runs;
 `recurrent` does so for the steps of recurrent networks.
+`geometry` is the Fisher information of standard and normalized models.
 `sums` is the one rule of algebra that makes an argument hold for every size.
 
 Needs SymPy, which `import layernorm` does not.
