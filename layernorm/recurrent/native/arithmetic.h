@@ -1,6 +1,7 @@
 // Vectors, and the functions an LSTM needs, written so that the compiler turns loops into vector
 // instructions. `Vector` is as wide as the instruction set this file is compiled for.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -31,6 +32,51 @@ template <class T> inline Vector<T> load(const T* from) {
 template <class T> inline void store(T* to, Vector<T> v, int count = kLanes<T>) {
   if (count >= kLanes<T>) std::memcpy(to, &v, sizeof v);
   else std::memcpy(to, &v, count * sizeof(T));
+}
+
+
+// The sum of a vector's numbers, half on half: a sum one by one would wait for every addition.
+template <class T, int Bytes> struct Halves {
+  typedef T V __attribute__((vector_size(Bytes)));
+  typedef T Half __attribute__((vector_size(Bytes / 2)));
+  static T sum(V v) {
+    Half low, high;
+    std::memcpy(&low, &v, sizeof low);
+    std::memcpy(&high, reinterpret_cast<const char*>(&v) + sizeof low, sizeof high);
+    return Halves<T, Bytes / 2>::sum(low + high);
+  }
+};
+template <> struct Halves<float, 16> {
+  typedef float V __attribute__((vector_size(16)));
+  static float sum(V v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+};
+template <> struct Halves<double, 16> {
+  typedef double V __attribute__((vector_size(16)));
+  static double sum(V v) { return v[0] + v[1]; }
+};
+template <class T> inline T sum(Vector<T> v) { return Halves<T, kVectorBytes>::sum(v); }
+
+// The sum over n units of a term, which is written once, for a vector of units as for a single one:
+// term(at), where at(p) is p's number or numbers there. It has four parts, so that an addition need
+// not wait for the one before.
+template <class T> struct AtVector {
+  int64_t j;
+  Vector<T> operator()(const T* p) const { return load(p + j); }
+};
+template <class T> struct AtUnit {
+  int64_t j;
+  T operator()(const T* p) const { return p[j]; }
+};
+template <class T, class Term> inline T sum_over(int64_t n, Term term) {
+  constexpr int L = kLanes<T>;
+  Vector<T> part[4] = {};
+  T rest = 0;
+  int64_t j = 0;
+  for (; j + 4 * L <= n; j += 4 * L)
+    for (int k = 0; k < 4; ++k) part[k] += term(AtVector<T>{j + k * L});
+  for (; j + L <= n; j += L) part[0] += term(AtVector<T>{j});
+  for (; j < n; ++j) rest += term(AtUnit<T>{j});
+  return sum<T>((part[0] + part[1]) + (part[2] + part[3])) + rest;
 }
 
 // What exp needs to know of a number type: where it overflows, how to round, how to make 2^n.
@@ -74,4 +120,19 @@ template <class T> inline T sigmoid(T x) { return 1 / (2 + expm1(-x)); }
 template <class T> inline T tanh_(T x) {
   const T e = expm1(2 * std::fabs(x));
   return std::copysign(e / (e + 2), x);
+}
+
+// body(j) for j = 0..n-1, in whole vectors: the last one overlaps the one before, since a remainder
+// unit by unit would take longer than all the rest where body has an exp. So some units are computed
+// twice: body must not overwrite what it reads.
+template <class T, class Body> inline void each_unit(int64_t n, Body body) {
+  if (n < kLanes<T>) {
+    for (int64_t j = 0; j < n; ++j) body(j);
+    return;
+  }
+  for (int64_t first = 0; first < n; first += kLanes<T>) {
+    const int64_t begin = std::min(first, n - kLanes<T>);
+#pragma omp simd
+    for (int64_t j = 0; j < kLanes<T>; ++j) body(begin + j);
+  }
 }

@@ -116,11 +116,11 @@ template <class T> class GruForward {
     }
     const T *xr = u, *xz = u + n, *xn = u + 2 * n, *hr = v, *hz = v + n, *hn = v + 2 * n;
     T *state = h + r * a.units + first, *y = out<T>(a.y) + at * a.units + first;
-#pragma omp simd
-    for (int64_t j = 0; j < n; ++j) {
+    each_unit<T>(n, [=](int64_t j) {
       const T z = sigmoid(xz[j] + hz[j]);
       const T candidate = tanh_(xn[j] + sigmoid(xr[j] + hr[j]) * hn[j]);
-      y[j] = state[j] = (1 - z) * candidate + z * state[j];
-    }
+      y[j] = (1 - z) * candidate + z * state[j];
+    });
+    std::copy_n(y, n, state);
   }
 };

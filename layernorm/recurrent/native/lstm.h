@@ -22,7 +22,7 @@ template <class T> class LstmForward {
   struct Member {
     T *w_ih, *w_hh, *gain_x, *gain_h, *gain_c, *shift, *shift_c;  // shift: all biases together
     T *u, *v;      // W_x x of a block of steps; W_h h of one step, then the gates' summed inputs
-    T *c, *raw;    // the state; c' before its norm
+    T *c, *raw, *kept;  // the state; c' before its norm; the gates, if nothing else keeps them
     Moments<T> *of_x, *of_h, *of_c;
   };
   const Arguments& a;
@@ -43,7 +43,7 @@ template <class T> class LstmForward {
       auto parts = [&](int64_t count) { return scratch.take<Moments<T>>(count * a.batch); };
       members[k] = {take(a.inputs * wide), take(a.units * wide), take(4 * n), take(4 * n), take(n),
                     take(4 * n), take(n), take(rows * wide), take(a.batch * wide),
-                    take(a.batch * n), take(a.batch * n),
+                    take(a.batch * n), take(a.batch * n), take(a.gates ? 0 : a.batch * 4 * n),
                     parts(a.groups), parts(a.groups), parts(1)};
     }
   }
@@ -83,7 +83,7 @@ template <class T> class LstmForward {
         barrier.wait();
         for (int64_t r = 0; r < count; ++r) gates(k, r, offset + r, u + r * wide, m.v + r * wide);
         barrier.wait();
-        for (int64_t r = 0; r < count; ++r) output(k, r, offset + r, m.v + r * wide);
+        for (int64_t r = 0; r < count; ++r) output(k, r, offset + r);
         barrier.wait();
       }
     }
@@ -132,20 +132,19 @@ template <class T> class LstmForward {
       if (a.terms == 2) normalize(v + i, hat_x + i, u + i, of_x, m.gain_x + i, v + i, each);
     }
     if (!a.terms) affine(v, v, m.gain_h, m.shift, 4 * n);
-    T* kept = a.gates ? out<T>(a.gates) + place : v;
+    T* kept = a.gates ? out<T>(a.gates) + place : m.kept + r * 4 * n;
     T *i = kept, *f = kept + n, *g = kept + 2 * n, *o = kept + 3 * n, *c = m.c + r * n;
     T* raw = a.cell ? out<T>(a.cell) + at * a.units + first : m.raw + r * n;
-#pragma omp simd
-    for (int64_t j = 0; j < n; ++j) {
+    each_unit<T>(n, [=](int64_t j) {
       const T input = sigmoid(v[j]), forget = sigmoid(v[n + j]), candidate = tanh_(v[2 * n + j]);
       i[j] = input, f[j] = forget, g[j] = candidate;
       o[j] = sigmoid(v[3 * n + j]);
       raw[j] = forget * c[j] + input * candidate;
-    }
+    });
     m.of_c[r] = moments(raw, n);
   }
 
-  void output(int k, int64_t r, int64_t at, const T* v) {
+  void output(int k, int64_t r, int64_t at) {
     const Member& m = members[k];
     const int64_t n = shares.size(k), first = shares.begin(k);
     const auto s = scale(&Member::of_c, r, 1);
@@ -153,17 +152,15 @@ template <class T> class LstmForward {
       T* scales = out<T>(a.scales) + at * (2 * a.groups + 2) + 2 * a.groups;
       scales[0] = s.mean, scales[1] = s.inverse;
     }
-    const T* o = (a.gates ? out<T>(a.gates) + 4 * (at * a.units + first) : v) + 3 * n;
+    const T* o = (a.gates ? out<T>(a.gates) + 4 * (at * a.units + first) : m.kept + r * 4 * n) + 3 * n;
     const T* raw = a.cell ? out<T>(a.cell) + at * a.units + first : m.raw + r * n;
-    T *c = m.c + r * n;
-    T *y = out<T>(a.y) + at * a.units + first, *state = h + r * a.units + first;
+    T *c = m.c + r * n, *y = out<T>(a.y) + at * a.units + first, *state = h + r * a.units + first;
     const T *gain = m.gain_c, *shift = m.shift_c;
     const bool carry = a.carry;
-#pragma omp simd
-    for (int64_t j = 0; j < n; ++j) {
+    each_unit<T>(n, [=](int64_t j) {
       const T normalized = (raw[j] - s.mean) * s.inverse * gain[j] + shift[j];
       c[j] = carry ? normalized : raw[j];
       y[j] = state[j] = o[j] * tanh_(normalized);
-    }
+    });
   }
 };

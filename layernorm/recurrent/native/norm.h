@@ -10,13 +10,11 @@ template <class T> struct Moments {
 };
 
 template <class T> inline Moments<T> moments(const T* a, int64_t n) {
-  T sum = 0, deviations = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t j = 0; j < n; ++j) sum += a[j];
-  const T mean = n ? sum / T(n) : T(0);
-#pragma omp simd reduction(+ : deviations)
-  for (int64_t j = 0; j < n; ++j) deviations += (a[j] - mean) * (a[j] - mean);
-  return {mean, deviations};
+  const T mean = n ? sum_over<T>(n, [=](auto at) { return at(a); }) / T(n) : T(0);
+  return {mean, sum_over<T>(n, [=](auto at) {
+            const auto off = at(a) - mean;
+            return off * off;
+          })};
 }
 
 // 1/sqrt(var + eps) beside the mean: what normalizes a row.
