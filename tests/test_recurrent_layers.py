@@ -9,7 +9,9 @@ import pytest
 import torch
 from oracle import draw
 from recurrent_reference import LAYERS, NETS, VARIANTS, backends, net, shaken, usable
-from torch.nn.utils.rnn import pack_sequence, unpack_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
+
+from layernorm.recurrent import definition
 
 
 class Case(NamedTuple):
@@ -210,6 +212,27 @@ def test_thread_counts(kind, backend):
             compare(Case(kind, 1, True, "unsorted", True, True), backend, 4, 1e-11, hidden=19)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("sizes", [None, torch.zeros(0, dtype=torch.int64)], ids=str)
+def test_the_definition_of_no_steps_is_the_initial_state(sizes):
+    module = LAYERS["lstm"](3, 5, dtype=torch.float64)
+    h0, c0 = draw(2, 5), draw(2, 5, seed=1)
+    y, h, c = definition.lstm(draw(0, 3), sizes, h0, c0, module._weights("_l0"))
+    assert y.shape == (0, 5)
+    assert torch.equal(h, h0)
+    assert torch.equal(c, c0)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_every_tensor_is_made_on_the_device_of_the_parameters(kind):
+    """On the meta device, where nothing is computed: one tensor elsewhere would be an error."""
+    module = LAYERS[kind](3, 5, 2, bidirectional=True, device="meta")
+    rows = torch.zeros(6, 3, device="meta")
+    for x in (rows.view(3, 2, 3), PackedSequence(rows, torch.tensor([2, 2, 1, 1]))):
+        y, last = module(x)
+        values = [y.data, *(last if isinstance(last, tuple) else (last,))]
+        assert all(v.device.type == "meta" for v in values)
 
 
 @pytest.mark.gpu
