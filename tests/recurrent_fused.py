@@ -4,7 +4,7 @@ import torch
 
 from layernorm.recurrent import definition, fused
 
-VARIANTS = tuple(fused.operators.VARIANTS)
+VARIANTS = tuple(fused.VARIANTS)
 
 
 def draw(*shape: int, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
@@ -24,7 +24,7 @@ def weights(kind: str, inputs: int, units: int, variant: str = "paper", bias: bo
     b = draw(gates, seed=3, scale=0.3) if bias else None
     if kind == "gru":
         return definition.GRUWeights(w_ih, w_hh, b, pair(gates, 4), pair(gates, 6))
-    terms = fused.operators.VARIANTS[variant][0]
+    terms = fused.VARIANTS[variant][0]
     norms = (pair(gates, 4) if terms == 2 else None, pair(gates, 6) if terms else None)
     return definition.LSTMWeights(w_ih, w_hh, b, *norms, pair(units, 8))
 

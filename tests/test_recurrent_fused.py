@@ -35,6 +35,16 @@ def test_teams_of_threads(kind, variant, count, reverse):
         assert distance(kind, FALLING, 7, 101, variant, reverse) < 1e-11
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize(("kind", "variant"), NETS)
+def test_squads_of_threads(kind, variant, count, reverse):
+    """26 sequences are divided among two or three squads; four threads make two squads of two.
+    The last squads' sequences end first."""
+    with threads(count):
+        assert distance(kind, [26, 26, 20, 11, 9, 3], 7, 101, variant, reverse) < 1e-11
+
+
 @pytest.mark.parametrize("units", [1, 2, 3, 15, 16, 17, 31, 47, 48, 49, 64, 97])
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_tails(kind, units):

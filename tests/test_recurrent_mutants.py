@@ -57,6 +57,12 @@ MUTANTS = {
     "a later block replaces the weights' gradient": (
         "lstm", "paper", "sequence.h", "H, H}, H, add);", "H, H}, H, false);",
     ),
+    "a squad's sums are left out": (
+        "lstm", "paper", "sequence.h", "all[j] += other.all[j];", "all[j] += 0 * other.all[j];",
+    ),
+    "squads read each other's rows": (
+        "gru", "paper", "gru.h", "product_with_x(m, offset + lo, count", "product_with_x(m, offset, count",
+    ),
     "a row that enters late starts from the row before": (
         "gru", "paper", "sequence.h", "return r < rows(t) ? offset(t) + r : -1;",
         "return offset(t) + std::min(r, rows(t) - 1);",
@@ -65,10 +71,12 @@ MUTANTS = {
 
 
 def far(kind: str, variant: str) -> bool:
-    """Does any of these cases differ from the definition? Teams, tails, late rows, two blocks."""
+    """Does any of these cases differ from the definition? Teams, tails, late rows, two blocks,
+    squads."""
     cases = [
         distance(kind, [5, 5, 4, 2, 2, 1], 7, 101, variant, reverse=True),
         distance(kind, [60] * 10, 2, 5, variant),
+        distance(kind, [26, 20, 3], 7, 40, variant),
     ]
     return not max(cases) < 1e-9  # NaN is far too
 

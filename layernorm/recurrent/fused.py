@@ -16,15 +16,31 @@ import warnings
 import torch
 from torch import Tensor
 
-from layernorm.recurrent import binding, operators
+from layernorm.recurrent import binding
 from layernorm.recurrent.definition import GRUWeights, LSTMWeights
+
+# How many norms the gates' summed inputs pass, over how many groups of gates, and whether the
+# normalized cell is the next state.
+VARIANTS = {
+    "paper": (2, 1, False),
+    "joint": (1, 1, False),
+    "per_gate": (1, 4, True),
+    "cell_only": (0, 1, False),
+    "carried": (2, 1, True),
+}
+
+
+def _constant_in_graphs(function):
+    """As `torch.compiler.assume_constant_result`, which takes a second to import."""
+    function._dynamo_marked_constant = True
+    return function
 
 
 class SlowPathWarning(RuntimeWarning):
     """The recurrent layers run their definition although the fused path covers the case."""
 
 
-@torch.compiler.assume_constant_result
+@_constant_in_graphs
 def refusal(
     kind: str,
     device_type: str,
@@ -46,8 +62,8 @@ def unsupported(
     """What the fused path does not do anywhere."""
     if kind not in ("lstm", "gru"):
         return f"there is no fused {kind}; the definition computes it"
-    if kind == "lstm" and variant not in operators.VARIANTS:
-        return f"variant {variant!r} is not one of {', '.join(operators.VARIANTS)}"
+    if kind == "lstm" and variant not in VARIANTS:
+        return f"variant {variant!r} is not one of {', '.join(VARIANTS)}"
     if device_type != "cpu":
         return f"it runs on CPUs, and the tensors are on {device_type}"
     if not dtype.is_floating_point:
@@ -57,11 +73,15 @@ def unsupported(
     return None
 
 
-@torch.compiler.assume_constant_result
+@_constant_in_graphs
 def missing() -> str | None:
     """Why the library could not be had; None if it is there, compiled now if need be."""
     library = binding.library()
-    return None if isinstance(library, ctypes.CDLL) else str(library)
+    if not isinstance(library, ctypes.CDLL):
+        return str(library)
+    from layernorm.recurrent import operators  # noqa: F401  registers them, before any capture
+
+    return None
 
 
 @functools.cache
@@ -89,6 +109,8 @@ def lstm(
         x, h0, c0, weights.w_ih, weights.w_hh, weights.b,
         *(weights.ln_ih or (None, None)), *(weights.ln_hh or (None, None)), *weights.ln_c,
     )  # fmt: skip
+    from layernorm.recurrent import operators
+
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     y, h_n, c_n, _ = operators.lstm(*tensors, batch_sizes, eps, variant, reverse, keep)
     return y.to(kind), h_n.to(kind), c_n.to(kind)
@@ -106,6 +128,8 @@ def gru(
     kind, tensors = _computed_in(
         x, h0, weights.w_ih, weights.w_hh, weights.b, *weights.ln_ih, *weights.ln_hh
     )
+    from layernorm.recurrent import operators
+
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     y, h_n, _ = operators.gru(*tensors, batch_sizes, eps, reverse, keep)
     return y.to(kind), h_n.to(kind)

@@ -3,22 +3,15 @@
 Registered, they pass through `torch.compile` and `torch.export` as they are. A forward operator
 also returns what its gradient needs, as one tensor: per row the normalized summed inputs, for the
 LSTM the new cell before its norm, and the norms' scales.
+
+Imported at first use: torch's registration brings in SymPy, which `import layernorm` need not.
 """
 
 import torch
 from torch import Tensor
 
 from layernorm.recurrent.binding import call, pool
-
-# How many norms the gates' summed inputs pass, over how many groups of gates, and whether the
-# normalized cell is the next state.
-VARIANTS = {
-    "paper": (2, 1, False),
-    "joint": (1, 1, False),
-    "per_gate": (1, 4, True),
-    "cell_only": (0, 1, False),
-    "carried": (2, 1, True),
-}
+from layernorm.recurrent.fused import VARIANTS
 
 
 def _parts(kept: Tensor, rows: int, **widths: int) -> dict[str, Tensor]:
@@ -30,7 +23,7 @@ def _parts(kept: Tensor, rows: int, **widths: int) -> dict[str, Tensor]:
 def _lstm_widths(units: int, variant: str) -> dict[str, int]:
     terms, groups, _ = VARIANTS[variant]
     widths = {"gates": 4 * units, "cell": units, "scales": 2 * groups + 2}
-    return widths | {name: 4 * units for name in ("hat_h", "hat_x")[:terms]}
+    return widths | dict.fromkeys(("hat_h", "hat_x")[:terms], 4 * units)
 
 
 def _gru_widths(units: int) -> dict[str, int]:

@@ -6,14 +6,14 @@
 template <class T> class GruBackward {
  public:
   explicit GruBackward(const Arguments& arguments)
-      : a(arguments), steps(a), shares{a.units, team_size(a)}, whole(a, steps, shares, 3) {
+      : a(arguments), steps(a), team(a, 3, sizeof(T)), whole(a, steps, team, 3) {
     for (const auto& b : steps.blocks()) rows = std::max(rows, b.end - b.begin);
     lay_out();
     scratch.reserve();
     lay_out();
   }
   void run() {
-    run_team(shares.members, [this](int k) { run(k); });
+    run_team(team.members(), [this](int k) { run(k); });
   }
 
  private:
@@ -27,11 +27,11 @@ template <class T> class GruBackward {
   };
   const Arguments& a;
   const Steps steps;
-  const Shares shares;
+  const Team team;
   BlockGradients<T> whole;
   Scratch scratch;
-  Barrier barrier{shares.members};
-  std::vector<Member> members{size_t(shares.members)};
+  Barriers barriers{team};
+  std::vector<Member> members{size_t(team.members())};
   T *dh, *dh_sums, *dx_sums;  // (B, H); of a block of steps (rows, 3H)
   int64_t rows = 0;
 
@@ -40,8 +40,8 @@ template <class T> class GruBackward {
     dh = scratch.take<T>(a.batch * a.units);
     dh_sums = scratch.take<T>(rows * 3 * a.units);
     dx_sums = scratch.take<T>(rows * 3 * a.units);
-    for (int k = 0; k < shares.members; ++k) {
-      const int64_t n = shares.size(k);
+    for (int k = 0; k < team.members(); ++k) {
+      const int64_t n = team.size(k);
       auto take = [&](int64_t count) { return scratch.take<T>(count); };
       auto parts = [&] { return scratch.take<Sums<T>>(kGruNorms * a.batch); };
       auto total = [&] { return take_total<T>(scratch, 3 * n); };
@@ -54,10 +54,10 @@ template <class T> class GruBackward {
 
   void prepare(int k) {
     const Member& m = members[k];
-    const Mine<T> mine{shares.begin(k), shares.size(k), a.units};
+    const Mine<T> mine{team.first(k), team.size(k), a.units};
     const int64_t H = a.units;
     whole.pack_weights(k);
-    ordered_rows(m.rows, a.w_hh, H, mine.first, shares, 3);
+    ordered_rows(m.rows, a.w_hh, H, mine.first, team.units, 3);
     pack_rows(m.w_hh, 3 * H, mine.n, [&](int64_t i) { return m.rows[i]; });
     mine.gather(m.gain_x, a.gain_x, 3, 1);
     mine.gather(m.gain_h, a.gain_h, 3, 1);
@@ -65,7 +65,7 @@ template <class T> class GruBackward {
     mine.add(m.shift_x, a.bias, 3);
     mine.gather(m.shift_h, a.bias_h, 3);
     for (const auto& t : {m.dshift_x, m.dshift_h, m.dgain_x, m.dgain_h}) t.clear();
-    for (int64_t r = 0; r < a.batch; ++r)
+    for (int64_t r = team.first_row(k); r < team.last_row(k, a.batch); ++r)
       for (int64_t j = 0; j < mine.n; ++j) {
         const int64_t at = r * H + mine.first + j;
         dh[at] = a.dh_n ? in<T>(a.dh_n)[at] : 0;
@@ -75,22 +75,26 @@ template <class T> class GruBackward {
   void run(int k) {
     prepare(k);
     const Member& m = members[k];
-    const int64_t n = shares.size(k), H = a.units;
+    const int64_t n = team.size(k), H = a.units;
     const auto blocks = steps.blocks();
+    const int64_t lo = team.first_row(k);
+    Barrier& barrier = barriers.squads[team.squad(k)];
     for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
       whole.pack_block(k, *block);
       for (int64_t s = block->last - 1; s >= block->first; --s) {
-        const int64_t t = steps.time(s), count = steps.rows(t), offset = steps.offset(t);
-        for (int64_t r = 0; r < count; ++r) gates(k, r, offset + r, steps.before(s, r));
+        const int64_t t = steps.time(s), offset = steps.offset(t);
+        const int64_t hi = team.last_row(k, steps.rows(t)), count = std::max<int64_t>(hi - lo, 0);
+        for (int64_t r = lo; r < hi; ++r) gates(k, r, offset + r, steps.before(s, r));
         for (const auto& total : {m.dshift_x, m.dshift_h, m.dgain_x, m.dgain_h}) total.flush();
         barrier.wait();
-        for (int64_t r = 0; r < count; ++r) summed(k, r, offset + r, offset + r - block->begin);
+        for (int64_t r = lo; r < hi; ++r) summed(k, r, offset + r, offset + r - block->begin);
         barrier.wait();
-        multiply<T>({dh_sums + (offset - block->begin) * 3 * H, 3 * H}, count, m.w_hh, 3 * H,
-                    {dh + shares.begin(k), H}, n, true);
+        multiply<T>({dh_sums + (offset + lo - block->begin) * 3 * H, 3 * H}, count, m.w_hh,
+                    3 * H, {dh + lo * H + team.first(k), H}, n, true);
       }
+      barriers.all.wait();
       whole.compute(k, *block, block != blocks.rbegin(), dh_sums, dx_sums);
-      barrier.wait();  // the next block writes to what this one reads
+      barriers.all.wait();  // the next block writes to what this one reads
     }
     finish(k);
   }
@@ -98,7 +102,7 @@ template <class T> class GruBackward {
   // From dh' through the update and the gates, up to the norms; dh keeps what goes around them.
   void gates(int k, int64_t r, int64_t at, int64_t before) {
     const Member& m = members[k];
-    const int64_t n = shares.size(k), first = shares.begin(k), H = a.units;
+    const int64_t n = team.size(k), first = team.first(k), H = a.units;
     const int64_t place = 3 * (at * H + first);
     const T *hat_x = in<T>(a.hat_x) + place, *hat_h = in<T>(a.hat_h) + place;
     T *p = m.p + r * 3 * n, *ph = m.ph + r * 3 * n;
@@ -131,13 +135,14 @@ template <class T> class GruBackward {
 
   void summed(int k, int64_t r, int64_t at, int64_t row) {
     const Member& m = members[k];
-    const int64_t n = shares.size(k), H = a.units;
-    const int64_t place = 3 * (at * H + shares.begin(k)), to = 3 * (row * H + shares.begin(k));
+    const int64_t n = team.size(k), H = a.units;
+    const int64_t place = 3 * (at * H + team.first(k)), to = 3 * (row * H + team.first(k));
     const T* scales = in<T>(a.scales) + at * 2 * kGruNorms;
     for (int q = 0; q < kGruNorms; ++q) {
       auto part = [&](Sums<T>* Member::*parts) {
-        return means<T>(shares.members, kGruGates[q] * H,
-                        [&](int i) { return (members[i].*parts)[r * kGruNorms + q]; });
+        return means<T>(team.units.members, kGruGates[q] * H, [&](int i) {
+          return (members[team.leader(k) + i].*parts)[r * kGruNorms + q];
+        });
       };
       const auto of_x = part(&Member::of_x), of_h = part(&Member::of_h);
       const int64_t i = kGruFrom[q] * n, each = kGruGates[q] * n;
@@ -150,12 +155,17 @@ template <class T> class GruBackward {
 
   void finish(int k) {
     const Member& m = members[k];
-    const Mine<T> mine{shares.begin(k), shares.size(k), a.units};
-    mine.scatter(a.dbias, m.dshift_x.all, 3);
-    mine.scatter(a.dbias_n, m.dshift_h.all, 3);
-    mine.scatter(a.dgain_x, m.dgain_x.all, 3);
-    mine.scatter(a.dgain_h, m.dgain_h.all, 3);
-    for (int64_t r = 0; r < a.batch; ++r) {
+    const Mine<T> mine{team.first(k), team.size(k), a.units};
+    if (team.squad(k) == 0) {  // of all squads, always in the same order
+      for (int other = k + team.units.members; other < team.members(); other += team.units.members)
+        for (const auto part : {&Member::dshift_x, &Member::dshift_h, &Member::dgain_x, &Member::dgain_h})
+          (m.*part).add(members[other].*part);
+      mine.scatter(a.dbias, m.dshift_x.all, 3);
+      mine.scatter(a.dbias_n, m.dshift_h.all, 3);
+      mine.scatter(a.dgain_x, m.dgain_x.all, 3);
+      mine.scatter(a.dgain_h, m.dgain_h.all, 3);
+    }
+    for (int64_t r = team.first_row(k); r < team.last_row(k, a.batch); ++r) {
       const int64_t at = r * a.units + mine.first;
       std::copy_n(dh + at, mine.n, out<T>(a.dh0) + at);
     }

@@ -6,14 +6,14 @@
 template <class T> class LstmBackward {
  public:
   explicit LstmBackward(const Arguments& arguments)
-      : a(arguments), steps(a), shares{a.units, team_size(a)}, whole(a, steps, shares, 4) {
+      : a(arguments), steps(a), team(a, 4, sizeof(T)), whole(a, steps, team, 4) {
     for (const auto& b : steps.blocks()) rows = std::max(rows, b.end - b.begin);
     lay_out();
     scratch.reserve();
     lay_out();
   }
   void run() {
-    run_team(shares.members, [this](int k) { run(k); });
+    run_team(team.members(), [this](int k) { run(k); });
   }
 
  private:
@@ -28,11 +28,11 @@ template <class T> class LstmBackward {
   };
   const Arguments& a;
   const Steps steps;
-  const Shares shares;
+  const Team team;
   BlockGradients<T> whole;
   Scratch scratch;
-  Barrier barrier{shares.members};
-  std::vector<Member> members{size_t(shares.members)};
+  Barriers barriers{team};
+  std::vector<Member> members{size_t(team.members())};
   T *dh, *dh_sums, *dx_sums;  // (B, H); of a block of steps (rows, 4H)
   int64_t rows = 0;
 
@@ -41,8 +41,8 @@ template <class T> class LstmBackward {
     dh = scratch.take<T>(a.batch * a.units);
     dh_sums = scratch.take<T>(rows * 4 * a.units);
     dx_sums = a.terms == 2 ? scratch.take<T>(rows * 4 * a.units) : dh_sums;
-    for (int k = 0; k < shares.members; ++k) {
-      const int64_t n = shares.size(k);
+    for (int k = 0; k < team.members(); ++k) {
+      const int64_t n = team.size(k);
       auto take = [&](int64_t count) { return scratch.take<T>(count); };
       auto parts = [&](int64_t count) { return scratch.take<Sums<T>>(count * a.batch); };
       auto total = [&](int64_t count) { return take_total<T>(scratch, count); };
@@ -56,17 +56,17 @@ template <class T> class LstmBackward {
 
   void prepare(int k) {
     const Member& m = members[k];
-    const Mine<T> mine{shares.begin(k), shares.size(k), a.units};
+    const Mine<T> mine{team.first(k), team.size(k), a.units};
     const int64_t H = a.units;
     whole.pack_weights(k);
-    ordered_rows(m.rows, a.w_hh, H, mine.first, shares, 4);
+    ordered_rows(m.rows, a.w_hh, H, mine.first, team.units, 4);
     pack_rows(m.w_hh, 4 * H, mine.n, [&](int64_t i) { return m.rows[i]; });
     mine.gather(m.gain_x, a.gain_x, 4, 1);
     mine.gather(m.gain_h, a.gain_h, 4, 1);
     mine.gather(m.gain_c, a.gain_c, 1, 1);
     mine.gather(m.shift_c, a.bias_c, 1);
     for (const auto& t : {m.dshift, m.dgain_x, m.dgain_h, m.dgain_c, m.dshift_c}) t.clear();
-    for (int64_t r = 0; r < a.batch; ++r)
+    for (int64_t r = team.first_row(k); r < team.last_row(k, a.batch); ++r)
       for (int64_t j = 0; j < mine.n; ++j) {
         const int64_t at = r * H + mine.first + j;
         dh[at] = a.dh_n ? in<T>(a.dh_n)[at] : 0;
@@ -77,25 +77,29 @@ template <class T> class LstmBackward {
   void run(int k) {
     prepare(k);
     const Member& m = members[k];
-    const int64_t n = shares.size(k), H = a.units;
+    const int64_t n = team.size(k), H = a.units;
     const auto blocks = steps.blocks();
+    const int64_t lo = team.first_row(k);
+    Barrier& barrier = barriers.squads[team.squad(k)];
     for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
       whole.pack_block(k, *block);
       for (int64_t s = block->last - 1; s >= block->first; --s) {
-        const int64_t t = steps.time(s), count = steps.rows(t), offset = steps.offset(t);
-        for (int64_t r = 0; r < count; ++r) output(k, r, offset + r);
+        const int64_t t = steps.time(s), offset = steps.offset(t);
+        const int64_t hi = team.last_row(k, steps.rows(t)), count = std::max<int64_t>(hi - lo, 0);
+        for (int64_t r = lo; r < hi; ++r) output(k, r, offset + r);
         barrier.wait();
-        for (int64_t r = 0; r < count; ++r) gates(k, r, offset + r, steps.before(s, r));
+        for (int64_t r = lo; r < hi; ++r) gates(k, r, offset + r, steps.before(s, r));
         for (const auto& total : {m.dshift, m.dgain_x, m.dgain_h, m.dgain_c, m.dshift_c})
           total.flush();
         barrier.wait();
-        for (int64_t r = 0; r < count; ++r) summed(k, r, offset + r, offset + r - block->begin);
+        for (int64_t r = lo; r < hi; ++r) summed(k, r, offset + r, offset + r - block->begin);
         barrier.wait();
-        multiply<T>({dh_sums + (offset - block->begin) * 4 * H, 4 * H}, count, m.w_hh, 4 * H,
-                    {dh + shares.begin(k), H}, n);
+        multiply<T>({dh_sums + (offset + lo - block->begin) * 4 * H, 4 * H}, count, m.w_hh,
+                    4 * H, {dh + lo * H + team.first(k), H}, n);
       }
+      barriers.all.wait();
       whole.compute(k, *block, block != blocks.rbegin(), dh_sums, dx_sums);
-      barrier.wait();  // the next block writes to what this one reads
+      barriers.all.wait();  // the next block writes to what this one reads
     }
     finish(k);
   }
@@ -103,7 +107,7 @@ template <class T> class LstmBackward {
   // From dh' back through h' = o tanh(LN(c')), up to the norm.
   void output(int k, int64_t r, int64_t at) {
     const Member& m = members[k];
-    const int64_t n = shares.size(k), first = shares.begin(k), H = a.units;
+    const int64_t n = team.size(k), first = team.first(k), H = a.units;
     const T* scales = in<T>(a.scales) + at * (2 * a.groups + 2) + 2 * a.groups;
     const T mean = scales[0], inverse = scales[1];
     const T *cell = in<T>(a.cell) + at * H + first, *dy = in<T>(a.dy) + at * H + first;
@@ -130,17 +134,17 @@ template <class T> class LstmBackward {
     m.of_c[r] = {plain, along};
   }
 
-  Sums<T> sums(Sums<T>* Member::*parts, int64_t index, int64_t per_unit) const {
-    return means<T>(shares.members, per_unit * a.units,
-                    [&](int k) { return (members[k].*parts)[index]; });
+  Sums<T> sums(int k, Sums<T>* Member::*parts, int64_t index, int64_t per_unit) const {
+    return means<T>(team.units.members, per_unit * a.units,
+                    [&](int i) { return (members[team.leader(k) + i].*parts)[index]; });
   }
 
   // Through the cell's norm, the cell and the gates, up to the norms of the summed inputs.
   void gates(int k, int64_t r, int64_t at, int64_t before) {
     const Member& m = members[k];
-    const int64_t n = shares.size(k), first = shares.begin(k), H = a.units;
+    const int64_t n = team.size(k), first = team.first(k), H = a.units;
     const int64_t wide = 2 * a.groups + 2;
-    const auto s = sums(&Member::of_c, r, 1);
+    const auto s = sums(k, &Member::of_c, r, 1);
     const T* scales = in<T>(a.scales) + at * wide + 2 * a.groups;
     const T mean = scales[0], inverse = scales[1];
     const T* cell = in<T>(a.cell) + at * H + first;
@@ -186,30 +190,35 @@ template <class T> class LstmBackward {
   // Through the norms of the summed inputs.
   void summed(int k, int64_t r, int64_t at, int64_t row) {
     const Member& m = members[k];
-    const int64_t n = shares.size(k), each = 4 / a.groups * n, H = a.units;
-    const int64_t place = 4 * (at * H + shares.begin(k)), to = 4 * (row * H + shares.begin(k));
+    const int64_t n = team.size(k), each = 4 / a.groups * n, H = a.units;
+    const int64_t place = 4 * (at * H + team.first(k)), to = 4 * (row * H + team.first(k));
     const T* scales = in<T>(a.scales) + at * (2 * a.groups + 2);
     const T* p = m.p + r * 4 * n;
     if (!a.terms) std::copy_n(p, 4 * n, dh_sums + to);
     for (int64_t q = 0; q < a.groups && a.terms; ++q) {
       const int64_t i = q * each, index = r * a.groups + q, per_unit = 4 / a.groups;
       through(dh_sums + to + i, p + i, m.gain_h + i, in<T>(a.hat_h) + place + i,
-              scales[a.groups + q], sums(&Member::of_h, index, per_unit), each);
+              scales[a.groups + q], sums(k, &Member::of_h, index, per_unit), each);
       if (a.terms == 2)
         through(dx_sums + to + i, p + i, m.gain_x + i, in<T>(a.hat_x) + place + i, scales[q],
-                sums(&Member::of_x, index, per_unit), each);
+                sums(k, &Member::of_x, index, per_unit), each);
     }
   }
 
   void finish(int k) {
     const Member& m = members[k];
-    const Mine<T> mine{shares.begin(k), shares.size(k), a.units};
-    mine.scatter(a.dbias, m.dshift.all, 4);
-    mine.scatter(a.dgain_h, m.dgain_h.all, 4);
-    mine.scatter(a.dgain_x, m.dgain_x.all, 4);
-    mine.scatter(a.dgain_c, m.dgain_c.all, 1);
-    mine.scatter(a.dbias_c, m.dshift_c.all, 1);
-    for (int64_t r = 0; r < a.batch; ++r) {
+    const Mine<T> mine{team.first(k), team.size(k), a.units};
+    if (team.squad(k) == 0) {  // of all squads, always in the same order
+      for (int other = k + team.units.members; other < team.members(); other += team.units.members)
+        for (const auto part : {&Member::dshift, &Member::dgain_x, &Member::dgain_h, &Member::dgain_c, &Member::dshift_c})
+          (m.*part).add(members[other].*part);
+      mine.scatter(a.dbias, m.dshift.all, 4);
+      mine.scatter(a.dgain_h, m.dgain_h.all, 4);
+      mine.scatter(a.dgain_x, m.dgain_x.all, 4);
+      mine.scatter(a.dgain_c, m.dgain_c.all, 1);
+      mine.scatter(a.dbias_c, m.dshift_c.all, 1);
+    }
+    for (int64_t r = team.first_row(k); r < team.last_row(k, a.batch); ++r) {
       const int64_t at = r * a.units + mine.first;
       std::copy_n(dh + at, mine.n, out<T>(a.dh0) + at);
       std::copy_n(m.dc + r * mine.n, mine.n, out<T>(a.dc0) + at);

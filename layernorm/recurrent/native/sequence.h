@@ -1,6 +1,7 @@
 // What the LSTM and the GRU share: the arguments, the order of time steps, a member's units.
 #pragma once
 #include <algorithm>
+#include <deque>
 #include <vector>
 
 #include "gemm.h"
@@ -74,10 +75,45 @@ struct Shares {
   int64_t size(int k) const { return begin(k + 1) - begin(k); }
 };
 
-// A member with few units would wait more than compute.
-inline int team_size(const Arguments& a) {
-  return int(std::clamp<int64_t>(a.units / 32, 1, a.threads));
-}
+// Who computes what. The sequences are divided among squads, which need nothing of each other
+// while they step through time; a squad's members divide the units. Small weights, which fit into
+// each core's own cache, are best with squads of one: nobody waits. Large weights are divided.
+struct Team {
+  Shares sequences, units;  // of squads; of the members of a squad
+
+  Team(const Arguments& a, int gates, size_t number_bytes)
+      : sequences{a.batch, 1}, units{a.units, 1} {
+    constexpr size_t kCache = size_t(1) << 19;
+    constexpr int64_t kFewRows = 8, kFewUnits = 32;
+    const size_t weights = gates * a.units * a.units * number_bytes;
+    for (int64_t each = 1; each <= a.threads; ++each) {
+      const int64_t squads = a.threads / each;
+      if (a.threads % each || weights / each > kCache || a.batch / squads < kFewRows) continue;
+      if (each > 1 && a.units / each < kFewUnits) continue;
+      sequences.members = int(squads), units.members = int(each);
+      return;
+    }
+    units.members = int(std::clamp<int64_t>(a.units / kFewUnits, 1, a.threads));
+  }
+  int members() const { return sequences.members * units.members; }
+  int leader(int k) const { return k - k % units.members; }  // the first of k's squad
+  bool leads(int k) const { return k % units.members == 0; }
+  int squad(int k) const { return k / units.members; }
+  int64_t first(int k) const { return units.begin(k % units.members); }
+  int64_t size(int k) const { return units.size(k % units.members); }
+  int64_t first_row(int k) const { return sequences.begin(squad(k)); }
+  int64_t rows(int k) const { return sequences.size(squad(k)); }
+  int64_t last_row(int k, int64_t count) const { return std::min(first_row(k) + rows(k), count); }
+};
+
+// One barrier for each squad, one for everyone.
+struct Barriers {
+  explicit Barriers(const Team& team) : all(team.members()) {
+    for (int s = 0; s < team.sequences.members; ++s) squads.emplace_back(team.units.members);
+  }
+  Barrier all;
+  std::deque<Barrier> squads;
+};
 
 // One member's units in arrays of `gates` blocks of H: a copy with the gates side by side.
 template <class T> struct Mine {
@@ -114,6 +150,9 @@ template <class T> struct Total {
   void flush() const {
     for (int64_t j = 0; j < n; ++j) all[j] += step[j], step[j] = 0;
   }
+  void add(const Total& other) const {
+    for (int64_t j = 0; j < n; ++j) all[j] += other.all[j];
+  }
 };
 
 template <class T> Total<T> take_total(Scratch& scratch, int64_t n) {
@@ -144,18 +183,18 @@ void ordered_rows(const T** rows, const void* weights, int64_t stride, int64_t f
 
 // What follows a block of backward steps: from the gradients of its summed inputs (rows, gates * H)
 //   dW_hh += dh_sumsᵀ h_before,   dW_ih += dx_sumsᵀ x,   dx = dx_sums W_ih
-// A member computes the weight rows of its own units, and a share of dx's rows.
+// Each member of the team computes a share of the weights' rows and of dx's rows.
 template <class T> struct BlockGradients {
   const Arguments& a;
   const Steps& steps;
-  const Shares units;
+  const Team& team;
   const int gates;
   T *w_ih, *x, *h;  // packed matrices
   const T** rows;   // members' pointers, `most` each
   int64_t most;
 
-  BlockGradients(const Arguments& a, const Steps& steps, Shares units, int gates)
-      : a(a), steps(steps), units(units), gates(gates) {}
+  BlockGradients(const Arguments& a, const Steps& steps, const Team& team, int gates)
+      : a(a), steps(steps), team(team), gates(gates) {}
 
   void lay_out(Scratch& scratch, int64_t block_rows) {
     const int64_t wide = gates * a.units;
@@ -163,15 +202,16 @@ template <class T> struct BlockGradients {
     x = scratch.take<T>(block_rows * padded<T>(a.inputs));
     h = scratch.take<T>(block_rows * padded<T>(a.units));
     most = std::max(wide, block_rows);
-    rows = scratch.take<const T*>(most * units.members);
+    rows = scratch.take<const T*>(most * team.members());
   }
 
   // Member k's part of what all read; a barrier must follow. Once for the weights, once a block.
   void pack_weights(int k) {
     if (!a.dx) return;
     const T** of = rows + most * k;
-    ordered_rows(of, a.w_ih, a.inputs, 0, units, gates);
-    pack_rows(w_ih, gates * a.units, a.inputs, [=](int64_t i) { return of[i]; }, k, units.members);
+    ordered_rows(of, a.w_ih, a.inputs, 0, team.units, gates);
+    pack_rows(w_ih, gates * a.units, a.inputs, [=](int64_t i) { return of[i]; }, k,
+              team.members());
   }
   void pack_block(int k, const Steps::Block& block) {
     const int64_t H = a.units, I = a.inputs, count = block.end - block.begin;
@@ -184,22 +224,24 @@ template <class T> struct BlockGradients {
       }
     }
     const T* from = in<T>(a.x) + block.begin * I;
-    pack_rows(h, count, H, [=](int64_t i) { return before[i]; }, k, units.members);
-    pack_rows(x, count, I, [=](int64_t i) { return from + i * I; }, k, units.members);
+    pack_rows(h, count, H, [=](int64_t i) { return before[i]; }, k, team.members());
+    pack_rows(x, count, I, [=](int64_t i) { return from + i * I; }, k, team.members());
   }
 
   void compute(int k, const Steps::Block& block, bool add, const T* dh_sums, const T* dx_sums) {
     const int64_t H = a.units, I = a.inputs, wide = gates * H, count = block.end - block.begin;
+    const Shares mine{team.size(k), team.sequences.members};  // my units are the squads' together
+    const int64_t begin = mine.begin(team.squad(k)), n = mine.size(team.squad(k));
     for (int g = 0; g < gates; ++g) {
-      const int64_t n = units.size(k), place = gates * units.begin(k) + g * n;
-      const int64_t row = g * H + units.begin(k);
+      const int64_t place = gates * team.first(k) + g * team.size(k) + begin;
+      const int64_t row = g * H + team.first(k) + begin;
       multiply<T>({dh_sums + place, 1, wide}, n, h, count, {out<T>(a.dw_hh) + row * H, H}, H, add);
       multiply<T>({dx_sums + place, 1, wide}, n, x, count, {out<T>(a.dw_ih) + row * I, I}, I, add);
     }
     if (!a.dx) return;
-    const Shares share{count, units.members};
-    const int64_t begin = share.begin(k);
-    multiply<T>({dx_sums + begin * wide, wide}, share.size(k), w_ih, wide,
-                {out<T>(a.dx) + (block.begin + begin) * I, I}, I);
+    const Shares share{count, team.members()};
+    const int64_t from = share.begin(k);
+    multiply<T>({dx_sums + from * wide, wide}, share.size(k), w_ih, wide,
+                {out<T>(a.dx) + (block.begin + from) * I, I}, I);
   }
 };
