@@ -175,7 +175,20 @@ def test_operators_keep_torchs_rules(kind):
     options = (None, 1e-5, "paper", False, True) if kind == "lstm" else (None, 1e-5, False, True)
     arguments = (x, *states, *w[:3], *norms, *options)
     utilities = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(getattr(operators, kind), arguments, test_utils=utilities)
+    operator = getattr(operators, kind.upper()).registered
+    torch.library.opcheck(operator, arguments, test_utils=utilities)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_the_registered_operator_computes_the_same(kind, monkeypatch):
+    w, x = weights(kind, 3, 4), draw(6, 3)
+    results = []
+    for registered in (False, True):
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda answer=registered: answer)
+        values = run(kind, x, w)
+        gradients = torch.autograd.grad(values[0].square().sum(), [x, *leaves(w)])
+        results.append([*values, *gradients])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ MUTANTS = {
         "lstm", "paper", "sequence.h", "all[j] += other.all[j];", "all[j] += 0 * other.all[j];",
     ),
     "squads read each other's rows": (
-        "gru", "paper", "gru.h", "product_with_x(m, offset + lo, count", "product_with_x(m, offset, count",
+        "gru", "paper", "gru.h", "product_with_x(m, offset + lo,", "product_with_x(m, offset,",
     ),
     "a row that enters late starts from the row before": (
         "gru", "paper", "sequence.h", "return r < rows(t) ? offset(t) + r : -1;",
