@@ -109,8 +109,9 @@ def ln_rnn_gradients_explode_and_vanish() -> Finding:
     return Finding(
         "proved" if holds else "refuted",
         f"A step multiplies gradients by {free.mean().exp():.2f} without input and by "
-        f"{driven.mean().exp():.1f} with inputs; 1000 such steps by 10^{thousand(free):.0f} and "
-        f"10^{thousand(driven):.0f}.",
+        f"{driven.mean().exp():.1f} with inputs; 1000 such steps by "
+        f"{'more' if thousand(free) > 10 else 'less'} than 10^10 and by "
+        f"{'less' if thousand(driven) < -100 else 'more'} than 10^-100.",
         numbers={"free": free.mean(), "driven": driven.max()},
     )
 
