@@ -139,8 +139,10 @@ def measure(
     """One row for each implementation: those that agree with their definition are timed in turns.
 
     The gate: in float64 an implementation must agree with its definition to 1e-11; in float32, on
-    the very inputs that are timed, to twice the error that the definition's loop makes in float32
-    itself, plus `gate.tolerance`. It is asked again after the timing.
+    the very inputs that are timed, to four times the error that the definition's loop makes in
+    float32 itself, plus `gate.tolerance`. (The largest of some 100,000 errors scatters: two
+    programs whose errors have the same rms differ by up to three in it.) It is asked again after
+    the timing.
 
     Args:
         kind: "lstm" or "gru".
@@ -231,7 +233,7 @@ class _Run:
         owed = ["y", *(f"gradient of {name}" for name in leaves)]
         floor = gate.tolerance(torch.float32, self.shape[0] * self.shape[1])
         return [
-            gate.Expected(name, value, value32.dtype, floor + 2 * error)
+            gate.Expected(name, value, value32.dtype, floor + 4 * error)
             for name, value, value32 in zip(owed, exact, rounded, strict=False)
             for error in (gate.relative_error(value32, value),)
         ]
