@@ -45,6 +45,20 @@ def test_squads_of_threads(kind, variant, count, reverse):
         assert distance(kind, [26, 26, 20, 11, 9, 3], 7, 101, variant, reverse) < 1e-11
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_the_gradient_under_another_number_of_threads(kind):
+    """The layout of what is kept depends on the threads of the forward pass."""
+    w, x, gradients = weights(kind, 5, 101), draw(9, 5), []
+    for forward, backward in ((2, 2), (2, 1), (2, 3), (1, 2)):
+        with threads(forward):
+            y = run(kind, x, w)[0]
+        with threads(backward):
+            gradients.append(torch.autograd.grad(y.square().sum(), [x, *leaves(w)]))
+    for other in gradients[1:]:
+        for a, b in zip(gradients[0], other, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
+
+
 @pytest.mark.parametrize("units", [1, 2, 3, 15, 16, 17, 31, 47, 48, 49, 64, 97])
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_tails(kind, units):

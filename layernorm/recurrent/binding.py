@@ -63,7 +63,7 @@ def call(
         "gain_c": units, "bias_c": units,
     }  # fmt: skip
     arguments = _Arguments(
-        steps=steps, batch=batch, inputs=inputs, units=units, threads=torch.get_num_threads(),
+        steps=steps, batch=batch, inputs=inputs, units=units,
         batch_sizes=None if batch_sizes is None else batch_sizes.data_ptr(), **numbers,
     )  # fmt: skip
     for name, tensor in tensors.items():

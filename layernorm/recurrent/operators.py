@@ -2,7 +2,9 @@
 
 Registered, they pass through `torch.compile` and `torch.export` as they are. A forward operator
 also returns what its gradient needs, as one tensor: per row the normalized summed inputs, for the
-LSTM the new cell before its norm, and the norms' scales.
+LSTM the gates and the new cell before its norm, and the norms' scales; at the end the number of
+threads, since the order of a row's units depends on it and the gradient may be asked for under
+another number.
 
 Imported at first use: torch's registration brings in SymPy, which `import layernorm` need not.
 """
@@ -71,9 +73,16 @@ def _registered(name: str, compute):
     )
 
 
+def _keep(like: Tensor, rows: int, widths: dict[str, int], threads: int) -> Tensor:
+    """Room for arrays of so many numbers per row, and for the number of threads."""
+    kept = pool.take(like, rows * sum(widths.values()) + 1)
+    kept[-1] = threads
+    return kept
+
+
 def _parts(kept: Tensor, rows: int, **widths: int) -> dict[str, Tensor]:
     """`kept` as arrays of so many numbers per row."""
-    pieces = kept.split([rows * width for width in widths.values()])
+    *pieces, _ = kept.split([*(rows * width for width in widths.values()), 1])
     return dict(zip(widths, pieces, strict=True))
 
 
@@ -87,9 +96,14 @@ def _gru_widths(units: int) -> dict[str, int]:
     return {"hat_h": 3 * units, "hat_x": 3 * units, "scales": 4}
 
 
-def _lstm_numbers(variant: str, eps: float, reverse: bool) -> dict:
+def _lstm_numbers(variant: str, eps: float, reverse: bool, threads: int) -> dict:
     terms, groups, carry = VARIANTS[variant]
-    return {"terms": terms, "groups": groups, "carry": carry, "eps": eps, "reverse": reverse}
+    norms = {"terms": terms, "groups": groups, "carry": carry}
+    return norms | _gru_numbers(eps, reverse, threads)
+
+
+def _gru_numbers(eps: float, reverse: bool, threads: int) -> dict:
+    return {"eps": eps, "reverse": reverse, "threads": threads}
 
 
 def compute_lstm(
@@ -101,12 +115,13 @@ def compute_lstm(
     """y, h_n, c_n, and what the backward pass needs (empty unless `keep`)."""
     rows, units = x.shape[0], h0.shape[1]
     if rows == 0:
-        return x.new_empty(0, units), h0.clone(), c0.clone(), x.new_empty(0)
+        return x.new_empty(0, units), h0.clone(), c0.clone(), x.new_empty(int(keep))
     y, h_n, c_n = x.new_empty(rows, units), torch.empty_like(h0), torch.empty_like(c0)
     widths = _lstm_widths(units, variant)
-    kept = pool.take(x, rows * sum(widths.values())) if keep else x.new_empty(0)
+    threads = torch.get_num_threads()
+    kept = _keep(x, rows, widths, threads) if keep else x.new_empty(0)
     call(
-        "lstm_forward", 4, batch_sizes, _lstm_numbers(variant, eps, reverse),
+        "lstm_forward", 4, batch_sizes, _lstm_numbers(variant, eps, reverse, threads),
         x=x, h0=h0, c0=c0, w_ih=w_ih, w_hh=w_hh, bias=bias, gain_x=gain_x, bias_x=bias_x,
         gain_h=gain_h, bias_h=bias_h, gain_c=gain_c, bias_c=bias_c, y=y, h_n=h_n, c_n=c_n,
         **(_parts(kept, rows, **widths) if keep else {}),
@@ -120,12 +135,12 @@ _lstm = _registered("lstm", compute_lstm)
 @_lstm.register_fake
 def _(x, h0, c0, w_ih, *others):
     rows, units = x.shape[0], h0.shape[1]
-    width = sum(_lstm_widths(units, others[-3]).values()) if others[-1] else 0
+    kept = rows * sum(_lstm_widths(units, others[-3]).values()) + 1 if others[-1] else 0
     return (
         x.new_empty(rows, units),
         h0.new_empty(h0.shape),
         c0.new_empty(c0.shape),
-        (x.new_empty(rows * width)),
+        (x.new_empty(kept)),
     )
 
 
@@ -145,7 +160,7 @@ def compute_lstm_backward(
             gradient.zero_() if carried is None else gradient.copy_(carried)
         return list(gradients.values())
     call(
-        "lstm_backward", 4, batch_sizes, _lstm_numbers(variant, eps, reverse),
+        "lstm_backward", 4, batch_sizes, _lstm_numbers(variant, eps, reverse, int(kept[-1])),
         x=x, h0=h0, c0=c0, w_ih=w_ih, w_hh=w_hh, bias=bias, gain_x=gain_x, bias_x=bias_x,
         gain_h=gain_h, bias_h=bias_h, gain_c=gain_c, bias_c=bias_c, y=y,
         dy=torch.zeros_like(y) if dy is None else dy.contiguous(),
@@ -211,11 +226,12 @@ def compute_gru(
     """y, h_n, and what the backward pass needs (empty unless `keep`)."""
     rows, units = x.shape[0], h0.shape[1]
     if rows == 0:
-        return x.new_empty(0, units), h0.clone(), x.new_empty(0)
+        return x.new_empty(0, units), h0.clone(), x.new_empty(int(keep))
     y, h_n, widths = x.new_empty(rows, units), torch.empty_like(h0), _gru_widths(units)
-    kept = pool.take(x, rows * sum(widths.values())) if keep else x.new_empty(0)
+    threads = torch.get_num_threads()
+    kept = _keep(x, rows, widths, threads) if keep else x.new_empty(0)
     call(
-        "gru_forward", 3, batch_sizes, {"eps": eps, "reverse": reverse},
+        "gru_forward", 3, batch_sizes, _gru_numbers(eps, reverse, threads),
         x=x, h0=h0, w_ih=w_ih, w_hh=w_hh, bias=bias, gain_x=gain_x, bias_x=bias_x, gain_h=gain_h,
         bias_h=bias_h, y=y, h_n=h_n, **(_parts(kept, rows, **widths) if keep else {}),
     )  # fmt: skip
@@ -228,8 +244,8 @@ _gru = _registered("gru", compute_gru)
 @_gru.register_fake
 def _(x, h0, w_ih, *others):
     rows, units = x.shape[0], h0.shape[1]
-    width = sum(_gru_widths(units).values()) if others[-1] else 0
-    return x.new_empty(rows, units), h0.new_empty(h0.shape), x.new_empty(rows * width)
+    kept = rows * sum(_gru_widths(units).values()) + 1 if others[-1] else 0
+    return x.new_empty(rows, units), h0.new_empty(h0.shape), x.new_empty(kept)
 
 
 def compute_gru_backward(
@@ -247,7 +263,7 @@ def compute_gru_backward(
             gradient.zero_() if carried is None else gradient.copy_(carried)
         return list(gradients.values())
     call(
-        "gru_backward", 3, batch_sizes, {"eps": eps, "reverse": reverse},
+        "gru_backward", 3, batch_sizes, _gru_numbers(eps, reverse, int(kept[-1])),
         x=x, h0=h0, w_ih=w_ih, w_hh=w_hh, bias=bias, gain_x=gain_x, bias_x=bias_x, gain_h=gain_h,
         bias_h=bias_h, y=y, dy=torch.zeros_like(y) if dy is None else dy.contiguous(),
         dh_n=None if dh_n is None else dh_n.contiguous(),
