@@ -48,8 +48,8 @@ class BatchNormLSTM(nn.Module):
     has statistics, "error" refuses.
 
     Args:
-        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device,
-            dtype: as in `torch.nn.LSTM`; bias is b.
+        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as in
+            `torch.nn.LSTM`, and so are device and dtype; bias is b.
         max_length: T_max, for how many steps statistics are kept; longer sequences are refused in
             training.
         gain: initial value of all gains; 0.1 as in the source.
