@@ -71,7 +71,7 @@ void tile(Matrix<const T> a, const T* b, int64_t k, Matrix<T> c, int columns, bo
 #pragma GCC unroll 8
     for (int v = 0; v < Vectors; ++v) {
       row[v] = load(b + v * kLanes<T>);
-      __builtin_prefetch(b + (8 * Vectors + v) * kLanes<T>);
+      __builtin_prefetch(b + (20 * Vectors + v) * kLanes<T>);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) {

@@ -9,7 +9,7 @@ template <class T> class LstmForward {
  public:
   explicit LstmForward(const Arguments& arguments)
       : a(arguments), steps(a), team(a, 4, sizeof(T)), eps(T(a.eps)) {
-    for (const auto& b : steps.blocks()) rows = std::max(rows, b.end - b.begin);
+    for (const auto& b : steps.blocks(kForwardRows)) rows = std::max(rows, b.end - b.begin);
     lay_out();
     scratch.reserve();
     lay_out();
@@ -79,7 +79,7 @@ template <class T> class LstmForward {
     const int64_t n = team.size(k), first = team.first(k), H = a.units;
     const int64_t wide = padded<T>(4 * n), lo = team.first_row(k);
     Barrier& barrier = barriers.squads[team.squad(k)];
-    for (const auto& block : steps.blocks()) {
+    for (const auto& block : steps.blocks(kForwardRows)) {
       const bool alone = team.sequences.members == 1;  // then the block's rows are all mine
       if (alone) product_with_x(m, block.begin, block.end - block.begin, m.u);
       for (int64_t s = block.first; s < block.last; ++s) {

@@ -7,7 +7,7 @@ template <class T> class LstmBackward {
  public:
   explicit LstmBackward(const Arguments& arguments)
       : a(arguments), steps(a), team(a, 4, sizeof(T)), whole(a, steps, team, 4) {
-    for (const auto& b : steps.blocks()) rows = std::max(rows, b.end - b.begin);
+    for (const auto& b : steps.blocks(kBackwardRows)) rows = std::max(rows, b.end - b.begin);
     lay_out();
     scratch.reserve();
     lay_out();
@@ -78,7 +78,7 @@ template <class T> class LstmBackward {
     prepare(k);
     const Member& m = members[k];
     const int64_t n = team.size(k), H = a.units;
-    const auto blocks = steps.blocks();
+    const auto blocks = steps.blocks(kBackwardRows);
     const int64_t lo = team.first_row(k);
     Barrier& barrier = barriers.squads[team.squad(k)];
     for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {

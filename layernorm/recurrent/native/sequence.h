@@ -25,6 +25,10 @@ struct Arguments {
   void *dx, *dh0, *dc0, *dw_ih, *dw_hh, *dbias, *dbias_n, *dgain_x, *dgain_h, *dgain_c, *dbias_c;
 };
 
+// Rows that products with x take at once.
+constexpr int64_t kForwardRows = 128;   // W_x x of a block stays in the cache until it is used
+constexpr int64_t kBackwardRows = 512;  // long sums for the weights' gradients
+
 // The steps in the order they are computed. Rows of step t lie at offset(t), offset(t) + 1, ...;
 // row r of any step belongs to the same sequence.
 class Steps {
@@ -44,17 +48,16 @@ class Steps {
   }
 
   // Consecutive steps are taken together in products with x: steps first..last-1, which are rows
-  // begin..end-1, about kBlockRows of them.
+  // begin..end-1, at most `many` if that is more than one step.
   struct Block {
     int64_t first, last, begin, end;
   };
-  std::vector<Block> blocks() const {
-    constexpr int64_t kBlockRows = 512;
+  std::vector<Block> blocks(int64_t many) const {
     std::vector<Block> all;
     for (int64_t first = 0; first < a_.steps;) {
       int64_t last = first, count = 0;
       do count += rows(time(last++));
-      while (last < a_.steps && count + rows(time(last)) <= kBlockRows);
+      while (last < a_.steps && count + rows(time(last)) <= many);
       const int64_t begin = std::min(offset(time(first)), offset(time(last - 1)));
       all.push_back({first, last, begin, begin + count});
       first = last;
@@ -83,7 +86,7 @@ struct Team {
 
   Team(const Arguments& a, int gates, size_t number_bytes)
       : sequences{a.batch, 1}, units{a.units, 1} {
-    constexpr size_t kCache = size_t(1) << 19;
+    constexpr size_t kCache = size_t(1) << 20;
     constexpr int64_t kFewRows = 8, kFewUnits = 32;
     const size_t weights = gates * a.units * a.units * number_bytes;
     for (int64_t each = 1; each <= a.threads; ++each) {
