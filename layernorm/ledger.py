@@ -31,6 +31,7 @@ PAGES = {
         "08-state-kept-in-range",
         "09-layer-normalized-lstm-and-gru",
         "10-recurrent-batch-normalization",
+        "11-how-a-recurrent-layer-becomes-fast",
     )
 }
 ORDER = (*dict.fromkeys(v for verdicts in VERDICTS.values() for v in verdicts),)
