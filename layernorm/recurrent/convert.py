@@ -101,8 +101,8 @@ def from_haste(source, **options) -> LayerNormLSTM:
     together, which is not eqs. (26) to (28)), for shapes that do not fit together, and for a
     module with zoneout, which changes its equations in evaluation too.
 
-    Source: github.com/lmnt-com/haste, frameworks/pytorch/layer_norm_lstm.py and
-    frameworks/tf/layer_norm_lstm_cell.py.
+    Source: github.com/lmnt-com/haste, its layer_norm_lstm.py for PyTorch and its
+    layer_norm_lstm_cell.py for TensorFlow.
 
     >>> four = torch.ones(8)
     >>> from_haste({
