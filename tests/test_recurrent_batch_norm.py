@@ -266,6 +266,7 @@ def test_without_cases_there_is_nothing_in_evaluation():
     layer = make().eval()
     y, (h, c) = layer(draw(6, 0, 3))
     assert (y.shape, h.shape, c.shape) == ((6, 0, 4), (1, 0, 4), (1, 0, 4))
+    assert layer(draw(6, 0, 3), lengths=[])[0].shape == (6, 0, 4)
 
 
 def test_valid_rows_are_those_of_torchs_packing():
@@ -513,6 +514,7 @@ CALLS = [
     ((X,), {"lengths": [5, 4, 3, 0]}, ValueError, "lengths must lie in 1 to 5"),
     ((X,), {"lengths": [6, 4, 3, 1]}, ValueError, "lengths must lie in 1 to 5"),
     ((X,), {"lengths": [5, 4]}, ValueError, r"lengths must have shape \(4,\)"),
+    ((X,), {"lengths": []}, ValueError, r"lengths must have shape \(4,\)"),
     ((X,), {"lengths": [5.0] * 4}, TypeError, "lengths must be whole numbers"),
     ((pack_sequence([X[:, 0]] * 2),), {"lengths": [5, 5]}, ValueError, "lengths must be None"),
     ((X, STATE), {}, TypeError, "hx must be a pair"),

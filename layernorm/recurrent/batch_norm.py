@@ -275,7 +275,7 @@ class BatchNormLSTM(nn.Module):
         x = input[:, None] if single else input.transpose(0, 1) if self.batch_first else input
         steps, batch = x.shape[:2]
         rows, sizes, order, index = x.flatten(0, 1), [batch] * steps, None, None
-        if lengths is not None:
+        if lengths is not None and batch:
             lengths = torch.as_tensor(lengths).cpu()
             index, sizes, order = valid_rows(lengths, steps)
             index, order = index.to(x.device), order.to(x.device)

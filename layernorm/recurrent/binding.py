@@ -7,11 +7,12 @@ import threading
 import torch
 from torch import Tensor
 
-from layernorm.recurrent import build
-
 
 @functools.cache
-def library() -> ctypes.CDLL | build.BuildError:
+def library() -> ctypes.CDLL | Exception:
+    """The library, or the `build.BuildError` that says why there is none."""
+    from layernorm.recurrent import build  # here: it is also a program, `python -m`
+
     try:
         loaded = build.load()
     except build.BuildError as reason:

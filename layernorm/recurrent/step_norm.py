@@ -120,6 +120,7 @@ def check_call(self, input, hx, lengths) -> None:
             "or a single sequence"
         )
     lengths = torch.as_tensor(lengths)
+    lengths = lengths if lengths.numel() else lengths.long()  # of an empty list
     batch, steps = input.shape[:2] if self.batch_first else input.shape[1::-1]
     if lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise TypeError(f"lengths must be whole numbers, got {lengths.dtype}")
