@@ -179,6 +179,73 @@ def _print_found(name: str, found: Iterable[Any]) -> None:
         typer.echo(f"{name}: {file.path or file.file} has sha256 {file.sha256}, as expected")
 
 
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", help="key=value; repeat it. A value is JSON or a word.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Threads = Annotated[int, typer.Option(help="Of each run; other numbers give other last bits.")]
+
+
+@app.command()
+def run(
+    name: Annotated[str, typer.Argument(help="The experiment.")],
+    profile: Annotated[str, typer.Option(help="book, standard or paper.")] = "book",
+    arm: Annotated[str, typer.Option(help="What is compared; plain arms are methods.")] = "layer",
+    seed: Annotated[int, typer.Option(help="Of every random number in the run.")] = 0,
+    sets: Sets = None,
+    device: Device = "auto",
+    threads: Threads = 1,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget an earlier run of this.")] = False,
+) -> None:
+    """Train one arm of an experiment; killed, it goes on where it was.
+
+    The learning rate is the one tuned for the arm and profile, if that was done.
+    """
+    from layernorm.experiments import terminal
+
+    config = terminal.configuration(name, profile, arm, seed, sets or [])
+    record, path = terminal.run(config, device, threads, fresh)
+    for metric, value in record.result["final"].items():
+        typer.echo(f"{metric:<24} {value:.6g}")
+    if record.result["diverged_at"] is not None:
+        typer.echo(f"diverged at update {record.result['diverged_at']}: its loss was not finite")
+    typer.echo(f"record: {path}")
+
+
+@app.command()
+def sweep(
+    name: Annotated[str, typer.Argument(help="The experiment.")],
+    profile: Annotated[str, typer.Option(help="book, standard or paper.")] = "standard",
+    arms: Annotated[str | None, typer.Option(help="With commas. Default: the plan's.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="With commas. Default: the plan's.")] = None,
+    sets: Sets = None,
+    device: Device = "auto",
+    workers: Annotated[int | None, typer.Option(help="Default: as the cores allow.")] = None,
+    threads: Threads = 1,
+    time: Annotated[bool, typer.Option(help="Time the arms after the runs, alone.")] = True,
+) -> None:
+    """Tune the arms of an experiment, run them over the seeds, compare them.
+
+    What is done already is skipped; a run that fails is reported and the others finish.
+    """
+    from layernorm.experiments import report, terminal
+
+    plan = terminal.plan(name, profile, arms, seeds, sets or [])
+    outcome = terminal.sweep(plan, device, workers, threads, time)
+    _print_table((table := report.arms(plan, outcome.done))[0], table[1:])
+    typer.echo()
+    if len(table := report.verdicts(plan, outcome.done)) > 1:
+        _print_table(table[0], table[1:])
+    for failure in outcome.failed.values():
+        typer.echo(
+            f"Error: {failure.config.arm} seed {failure.config.seed} failed: {failure.reason} "
+            f"(log: {failure.log})",
+            err=True,
+        )
+    if outcome.failed:
+        raise typer.Exit(1)
+
+
 @bench_app.callback()
 def bench() -> None:
     """What things cost on this machine; nothing that is wrong is timed."""

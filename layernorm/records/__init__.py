@@ -12,14 +12,15 @@ from layernorm.records.environment import environment
 from layernorm.records.files import new, path, read, save
 from layernorm.records.published import LIMIT, publish
 from layernorm.records.record import Record, RecordError, key
-from layernorm.records.staleness import stale
-from layernorm.records.table import load, published_only, runs, staleness_banner
+from layernorm.records.staleness import hashes, stale
+from layernorm.records.table import load, published_only, runs, staleness_banner, tidy
 
 __all__ = [
     "LIMIT",
     "Record",
     "RecordError",
     "environment",
+    "hashes",
     "key",
     "load",
     "new",
@@ -31,4 +32,5 @@ __all__ = [
     "save",
     "stale",
     "staleness_banner",
+    "tidy",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -88,8 +88,6 @@ def load(name: str, profile: str | None = None, root: str | Path | None = None) 
     Raises:
         RecordError: there is no run, or a file is damaged or of another version.
     """
-    import pandas
-
     found = runs(name, profile, root)
     if not found:
         known = sorted({record.config["experiment"] for record in runs(root=root)})
@@ -97,6 +95,13 @@ def load(name: str, profile: str | None = None, root: str | Path | None = None) 
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known) or 'none'}"
         of = name if profile is None else f"{name} in profile {profile!r}"
         raise RecordError(f"there is no record of {of}; {hint}")
+    return tidy(found)
+
+
+def tidy(found: Iterable[Record]) -> pandas.DataFrame:
+    """These runs as `load` gives them."""
+    import pandas
+
     columns: dict[str, list] = {column: [] for column in COLUMNS}
     for record in found:
         second = record.timing.get("seconds_per_update", math.nan)

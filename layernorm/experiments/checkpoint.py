@@ -1,0 +1,84 @@
+"""Checkpoints: a run's whole state in one file, there complete or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import random
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def write(path: Path, state: dict[str, Any]) -> None:
+    """Puts the state in place of an earlier one: temporary name, fsync, rename. Its hash leads.
+
+    Raises `OSError` (a full disk, no permission): the earlier one is then still there, whole.
+    """
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(hashlib.sha256(buffer.getbuffer()).digest())
+            file.write(buffer.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The state in a file; tensors are on the CPU.
+
+    Raises `FileNotFoundError`, and `ValueError` for a file that is damaged.
+    """
+    content = path.read_bytes()
+    digest, archive = content[:32], content[32:]
+    if hashlib.sha256(archive).digest() != digest:
+        raise ValueError(f"{path} is damaged: its content does not have the hash it begins with")
+    return torch.load(io.BytesIO(archive), map_location="cpu", weights_only=True)
+
+
+def generators(device: torch.device) -> dict[str, Any]:
+    """The states of all random number generators that a run could draw from."""
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - somebody else's code may draw there
+    state = {
+        "torch": torch.get_rng_state(),
+        "python": random.getstate(),
+        "numpy": [kind, keys.tolist(), *rest],
+    }
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def restore_generators(state: dict[str, Any], device: torch.device) -> None:
+    torch.set_rng_state(state["torch"])
+    version, keys, gauss = state["python"]
+    random.setstate((version, tuple(keys), gauss))
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))  # noqa: NPY002
+    if "cuda" in state and device.type == "cuda":
+        torch.cuda.set_rng_state(state["cuda"], device)
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Within it, every generator starts from the seed; after it, they are as they were before."""
+    before = generators(device)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        restore_generators(before, device)

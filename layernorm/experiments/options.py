@@ -1,0 +1,107 @@
+"""Options of an experiment's runs: typed, checked, refused with a word on what would be right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Options(BaseModel):
+    """What decides the outcome of a run, besides its seed; every experiment adds its own.
+
+    `updates` with Adam at `learning_rate`, on batches of `batch_size` cases. `clip`: the gradient's
+    norm is cut there, None: not. `precision`: `bfloat16` computes under autocast. `evaluations`:
+    how many times the curves are read, evenly over the updates, besides the start. `rescaled`: the
+    control, no normalization, but weights scaled so that summed inputs start with unit variance.
+    `examples`: train on that many first examples alone, None for all.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    method: str = "none"
+    learning_rate: Positive = 1e-3
+    batch_size: Count = 128
+    updates: Count = 1000
+    clip: Positive | None = None
+    precision: Literal["float32", "bfloat16"] = "float32"
+    evaluations: Count = 20
+    rescaled: bool = False
+    examples: Count | None = None
+
+    def check(self) -> None:
+        """What no single option shows; raises `ValueError`. Experiments extend it."""
+        if self.evaluations > self.updates:
+            raise ValueError(
+                f"evaluations must be at most updates ({self.updates}), got {self.evaluations}"
+            )
+        if self.rescaled and self.method != "none":
+            raise ValueError(
+                f"rescaled is the control of method 'none', got method {self.method!r}; "
+                "leave one of the two out"
+            )
+        if self.examples is not None and self.batch_size > self.examples:
+            raise ValueError(
+                f"batch_size {self.batch_size} exceeds the {self.examples} training examples; use "
+                "a smaller batch_size or more examples"
+            )
+
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+
+def make(kind: type[AnyOptions], values: Mapping[str, Any]) -> AnyOptions:
+    """Options of that kind with these values, the rest as they are by default.
+
+    Raises `ValueError` naming each option that is unknown (and the nearest one that there is) or
+    whose value does not fit.
+    """
+    for name in values:
+        if name not in kind.model_fields:
+            near = get_close_matches(name, kind.model_fields, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {list(kind.model_fields)}"
+            raise ValueError(f"unknown option {name!r}; {hint}")
+    try:
+        text = json.dumps(values)
+    except TypeError as error:
+        raise ValueError(f"options must be numbers, strings, lists or None: {error}") from None
+    try:
+        made = kind.model_validate_json(text, strict=True)  # JSON, as a list there may be a tuple
+    except ValidationError as error:
+        raise ValueError("; ".join(_sentence(problem) for problem in error.errors())) from None
+    made.check()
+    return made
+
+
+def _sentence(problem: Mapping[str, Any]) -> str:
+    name = ".".join(str(part) for part in problem["loc"]) or "options"
+    said = problem["msg"].removeprefix("Input ").removeprefix("Value error, ")
+    return f"{name}: the value {said}, got {problem['input']!r}"
+
+
+def assigned(texts: list[str]) -> dict[str, Any]:
+    """`key=value` texts as options: a value is JSON (`0.01`, `true`, `[100, 100]`), else a string.
+
+    >>> assigned(["learning_rate=0.01", "hidden=[64, 64]", "method=layer"])
+    {'learning_rate': 0.01, 'hidden': [64, 64], 'method': 'layer'}
+
+    Raises `ValueError` for a text without `=`, or an option given twice.
+    """
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ValueError(f"expected key=value, for instance learning_rate=0.01, got {text!r}")
+        if name in values:
+            raise ValueError(f"option {name!r} is given twice")
+        try:
+            values[name] = json.loads(value)
+        except json.JSONDecodeError:
+            values[name] = value
+    return values
