@@ -56,16 +56,14 @@ def time_arms(
     root: str | Path | None = None,
     at_once: int = 12,
 ) -> dict[str, float]:
-    """Measure every arm whose runs are done, and write its time into their records.
+    """Measure the arms whose runs were not measured alone yet, and write it into their records.
 
     At most `at_once` arms are held in memory together. Returns seconds per update by arm.
     """
-    rates = {arm: sweep.rate(done, arm) for arm in sweep.arms}
-    configs = {
-        arm: sweep.config(arm, sweep.seeds[0], rate)
-        for arm, rate in rates.items()
-        if rate is not None
-    }
+    runs = [run for run in sweep.runs(done) if not run.timing.get("alone")]
+    configs = {}
+    for arm in dict.fromkeys(run.config["arm"] for run in runs):
+        configs[arm] = sweep.config(arm, sweep.seeds[0], sweep.rate(done, arm))
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -74,8 +72,8 @@ def time_arms(
             found |= seconds_per_update({name: configs[name] for name in names}, device)
     finally:
         torch.set_num_threads(before)
-    for run in sweep.runs(done):
-        timing = {**run.timing, "seconds_per_update": found[run.config["arm"]]}
+    for run in runs:
+        timing = {**run.timing, "seconds_per_update": found[run.config["arm"]], "alone": 1}
         records.save(replace(run, timing=timing), root)
     return found
 
