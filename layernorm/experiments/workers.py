@@ -60,8 +60,8 @@ def carry_out(
 
     Raises `ValueError` for workers or threads below 1, and as `loop.device_of` does.
     """
-    for name, value in (("workers", workers or 1), ("threads", threads)):
-        if value < 1:
+    for name, value in (("workers", workers), ("threads", threads)):
+        if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
     if workers is None:
         one = loop.device_of(device).type == "cuda"
@@ -73,9 +73,10 @@ def carry_out(
     def note(key: str, config: Config, future: Future) -> None:
         try:
             outcome.done[key] = future.result()
-        except (_Failed, BrokenProcessPool) as error:
-            reason = str(error) if isinstance(error, _Failed) else "its worker process died"
-            outcome.failed[key] = Failure(config, reason, _log(config, root))
+        except BrokenProcessPool:
+            outcome.failed[key] = Failure(config, "its worker process died", _log(config, root))
+        except Exception as error:  # _Failed, or the log itself could not be written
+            outcome.failed[key] = Failure(config, str(error), _log(config, root))
         ended.add(key)
         if progress is not None:
             known = len(ended) + len(_left(sweep, outcome))
@@ -119,17 +120,24 @@ def _left(sweep: Sweep, outcome: Outcome) -> dict[str, Config]:
 def _run_all(pool, workers, work, sweep, outcome, note) -> dict[str, Config]:
     """Keeps the pool busy until nothing is left, or until a worker dies: those then at work."""
     at_work: dict[Future, tuple[str, Config]] = {}
-    while True:
+    died = False
+    while not died:
         busy = {key for key, _ in at_work.values()}
         for key, config in _left(sweep, outcome).items():
             if key not in busy and len(at_work) < workers:
-                at_work[pool.submit(work, config)] = (key, config)
+                try:
+                    at_work[pool.submit(work, config)] = (key, config)
+                except BrokenProcessPool:
+                    died = True
+                    break
         if not at_work:
-            return {}
+            break
         for future in wait(at_work, return_when=FIRST_COMPLETED).done:
             if isinstance(future.exception(), BrokenProcessPool):
-                return dict(at_work.values())
-            note(*at_work.pop(future), future)
+                died = True
+            else:
+                note(*at_work.pop(future), future)
+    return dict(at_work.values())
 
 
 def _pool(workers: int, threads: int) -> ProcessPoolExecutor:
