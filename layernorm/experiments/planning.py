@@ -18,9 +18,11 @@ class Sweep:
 
     Runs of the tuning are kept in the profile `<profile>_tuning`, those that show that an arm can
     learn a few examples by heart in `<profile>_overfit`. `arms` and `seeds` default to the plan's;
-    `options` override it for every run. `by_heart=False`: without the runs by heart.
+    `options` override it for every run; a `learning_rate` among them leaves nothing to tune.
+    `by_heart=False`: without the runs by heart.
 
-    Raises `ValueError` for an unknown experiment, profile, arm or option.
+    Raises `ValueError` for an unknown experiment, profile, arm or option, a value that does not
+    fit, an arm or seed that is given twice, and the seed of the tuning.
     """
 
     experiment: str
@@ -37,8 +39,16 @@ class Sweep:
             known(f"arm of profile {self.profile!r}", arm, dict.fromkeys(profile.arms))
         object.__setattr__(self, "arms", tuple(self.arms) or profile.arms)
         object.__setattr__(self, "seeds", tuple(self.seeds) or profile.seeds)
+        for name, given in (("arms", self.arms), ("seeds", self.seeds)):
+            if len(set(given)) < len(given):
+                raise ValueError(f"{name} must differ, got {', '.join(map(str, given))}")
+        if TUNING_SEED in self.seeds:
+            raise ValueError(f"seed {TUNING_SEED} chooses the learning rates; take another one")
         for arm in self.arms:
-            self.config(arm, self.seeds[0], 1e-3)
+            for seed in self.seeds:
+                self.config(arm, seed, 1e-3)
+            if self.by_heart:
+                self.config(arm, TUNING_SEED, 1e-3, **experiment.overfit)
 
     def config(self, arm: str, seed: int, rate: float, **options: object) -> Config:
         values = {**self.options, "learning_rate": rate, **options}
@@ -69,7 +79,8 @@ class Sweep:
 
     def rate(self, done: Mapping[str, records.Record], arm: str) -> float | None:
         """The arm's learning rate; None while its tuning is not done."""
-        if not get(self.experiment).profile(self.profile).learning_rates:
+        grid = get(self.experiment).profile(self.profile).learning_rates
+        if not grid or "learning_rate" in self.options:
             default = get(self.experiment).config(self.profile, arm, 0, **self.options)
             return default.options.learning_rate
         finals = self.finals(done, self.tuned_as(arm))

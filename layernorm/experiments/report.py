@@ -18,7 +18,7 @@ def arms(sweep: Sweep, done: Mapping[str, records.Record]) -> list[list[str]]:
     rows = [[*HEAD, f"{experiment.primary} [95% interval]"]]
     for arm, runs in _by_arm(sweep, done).items():
         rate = sweep.rate(done, arm)
-        values = [run.result["final"][experiment.primary] for run in runs]
+        values = [_primary(run) for run in runs]
         diverged = sum(run.result["diverged_at"] is not None for run in runs)
         times = sorted(run.timing["seconds_per_update"] for run in runs)
         rows.append(
@@ -41,10 +41,16 @@ def _by_arm(sweep: Sweep, done: Mapping[str, records.Record]) -> dict[str, list[
     return found
 
 
+def _primary(run: records.Record) -> float:
+    """Infinite for a run that diverged, even where it is measured after the last update only."""
+    metric = get(run.config["experiment"]).primary
+    return math.inf if run.result["diverged_at"] is not None else run.result["final"][metric]
+
+
 def _interval(values: list[float]) -> str:
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < len(values):
-        return "not finite in every run"
+        return f"not finite in {len(values) - len(finite)} of {len(values)} runs"
     if len(values) < 2:
         return f"{values[0]:.4g}" if values else ""
     return f"{statistics.interval(values):.4g}"
@@ -54,7 +60,7 @@ def verdicts(sweep: Sweep, done: Mapping[str, records.Record]) -> list[list[str]
     """A table, its head first: the plan's comparisons, paired by seed, one family (Holm)."""
     experiment = get(sweep.experiment)
     finals = {
-        arm: {run.config["seed"]: run.result["final"][experiment.primary] for run in runs}
+        arm: {run.config["seed"]: _primary(run) for run in runs}
         for arm, runs in _by_arm(sweep, done).items()
     }
     pairs, missing = {}, []

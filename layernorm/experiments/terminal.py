@@ -18,7 +18,11 @@ def configuration(name: str, profile: str, arm: str, seed: int, sets: list[str])
     """The run that the arguments name, at its tuned learning rate unless they set one."""
     values = options.assigned(sets)
     if "learning_rate" not in values:
-        rate = Sweep(name, profile, (arm,), (seed,), values).rate(finished(name), arm)
+        rate = None
+        if arm in get(name).profile(profile).arms:
+            rate = Sweep(name, profile, (arm,), (), values, by_heart=False).rate(
+                finished(name), arm
+            )
         if rate is None:
             rate = get(name).config(profile, arm, seed, **values).options.learning_rate
             _say(f"{arm} is not tuned with these options: learning_rate is {rate:g}")
@@ -28,6 +32,8 @@ def configuration(name: str, profile: str, arm: str, seed: int, sets: list[str])
 
 def run(config: Config, device: str, threads: int, fresh: bool) -> tuple[records.Record, Path]:
     """The run's record, trained now if it was not before, and where it lies."""
+    _threads(threads)
+    loop.device_of(device)
     path = records.path(config.document())
     checkpoint = path.with_suffix(".checkpoint")
     if fresh:
@@ -40,7 +46,6 @@ def run(config: Config, device: str, threads: int, fresh: bool) -> tuple[records
         if changed:
             _say(f"since then {', '.join(changed)} changed")
         return record, path
-    _threads(threads)
     updates = config.options.updates
     with tqdm(total=updates, desc=f"{config.experiment} {config.arm}", disable=None) as bar:
 
