@@ -36,6 +36,12 @@ def write(path: Path, state: dict[str, Any]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def sweep_up(path: Path) -> None:
+    """Delete what a process that was killed while it wrote left behind."""
+    for left in path.parent.glob(f".{path.name}.*.tmp"):
+        left.unlink(missing_ok=True)
+
+
 def read(path: Path) -> dict[str, Any]:
     """The state in a file; tensors are on the CPU.
 
@@ -77,7 +83,9 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
     before = generators(device)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed seeds all GPUs, too
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
     try:
         yield
     finally:

@@ -13,25 +13,26 @@ import math
 import os
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from layernorm import records
 from layernorm.experiments import checkpoint
-from layernorm.experiments.experiment import Config, Experiment
+from layernorm.experiments.experiment import Config
+from layernorm.experiments.trainer import CHECK_EVERY, Progressed, Trainer, summary
 
 ENGINE = (
     "layernorm.experiments.batches",
+    "layernorm.experiments.checkpoint",
     "layernorm.experiments.experiment",
     "layernorm.experiments.loop",
     "layernorm.experiments.options",
 )
-CHECK_EVERY = 64  # updates after which losses are looked at: on a GPU each look waits for it
 Progress = Callable[[int, dict[str, float]], None]
 
 
@@ -44,77 +45,6 @@ def device_of(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError("device 'cuda' is not here: torch finds no GPU; use auto or cpu")
     return torch.device(name)
-
-
-class Trainer:
-    """A run's model, optimizer and losses: what one update is."""
-
-    def __init__(self, experiment: Experiment, config: Config, device: torch.device) -> None:
-        options = config.options
-        self.device = device
-        self.task = experiment.task(options, config.seed, device)
-        self.model = self.task.model.train()
-        self.parameters = list(self.model.parameters())
-        self.optimizer = torch.optim.Adam(self.parameters, lr=options.learning_rate, fused=True)
-        self.clip = options.clip
-        self.autocast = contextlib.nullcontext
-        if options.precision == "bfloat16":
-            self.autocast = lambda: torch.autocast(device.type, torch.bfloat16)
-        self.losses = torch.zeros(CHECK_EVERY, device=device)  # of the last updates
-        self.kept = 0
-
-    def update(self, step: int) -> None:
-        """One step of Adam on the batch of this update."""
-        with self.autocast():
-            loss = self.task.loss(step)
-        self.optimizer.zero_grad()
-        loss.backward()
-        if self.clip is not None:
-            nn.utils.clip_grad_norm_(self.parameters, self.clip)
-        self.optimizer.step()
-        self.losses[self.kept] = loss.detach()
-        self.kept += 1
-
-    def look(self) -> list[float]:
-        """The losses since the last look."""
-        seen, self.kept = self.losses[: self.kept].tolist(), 0
-        return seen
-
-    @torch.no_grad()
-    def evaluate(self) -> dict[str, float]:
-        self.model.eval()
-        with self.autocast():
-            metrics = self.task.evaluate()
-        self.model.train()
-        return metrics
-
-    def state(self) -> dict[str, Any]:
-        return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "generators": checkpoint.generators(self.device),
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        checkpoint.restore_generators(state["generators"], self.device)
-
-
-class Progressed:
-    """How far a run has come: the update, the curves so far, the losses since the last reading."""
-
-    def __init__(self) -> None:
-        self.step, self.seconds = 0, 0.0
-        self.steps: list[int] = []
-        self.rows: list[dict[str, float]] = []
-        self.losses: list[float] = []
-
-    def read(self, metrics: dict[str, float]) -> None:
-        mean = math.fsum(self.losses) / len(self.losses) if self.losses else math.nan
-        self.steps.append(self.step)
-        self.rows.append({**metrics, "batch_loss": mean})
-        self.losses = []
 
 
 def train(
@@ -159,18 +89,20 @@ def train(
         keeper = _Keeper(file, checkpoint_seconds, depends)
         diverged_at = _updates(trainer, done, config.options, keeper, progress or _silent)
         final = trainer.task.final() if diverged_at is None else {}
-    result = _result(experiment, done, diverged_at, final)
+    result = summary(experiment, done, diverged_at, final)
     timing = {"seconds_per_update": done.seconds / max(1, done.step)}
     record = records.new(document, result, timing, depends)
     if file is not None:
         try:
             records.save(record, root)
         except OSError as error:
+            onward = "goes on from its checkpoint" if file.exists() else "starts anew"
             raise OSError(
-                f"the record of this run cannot be written: {error}; make room or set "
-                "LAYERNORM_RUNS to another folder, and run it again: it goes on from its checkpoint"
+                f"the record of this run cannot be written: {error}; make room and run it again: "
+                f"it {onward}"
             ) from error
         file.unlink(missing_ok=True)
+        checkpoint.sweep_up(file)
     return record
 
 
@@ -246,7 +178,8 @@ def _state(file: Path | None, depends: list[str]) -> dict[str, Any] | None:
 
 
 def _setting(trainer: Trainer) -> dict[str, Any]:
-    return {"device": trainer.device.type, "threads": torch.get_num_threads()}
+    threads, version = torch.get_num_threads(), str(torch.__version__)
+    return {"device": trainer.device.type, "threads": threads, "torch": version}
 
 
 def _warn_of_another_setting(state: dict[str, Any], trainer: Trainer) -> None:
@@ -260,8 +193,15 @@ def _warn_of_another_setting(state: dict[str, Any], trainer: Trainer) -> None:
 
 
 def _check_room(folder: Path, trainer: Trainer) -> None:
-    """Raises `OSError` if the disk has no room for two checkpoints."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Raises `OSError` if the folder cannot be written to, or has no room for two checkpoints."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise OSError(
+            f"runs cannot be kept in {folder}: {error.strerror}; make it a folder that can be "
+            "written to, or set LAYERNORM_RUNS to another one"
+        ) from error
     tensors = [*trainer.model.state_dict().values(), *trainer.parameters, *trainer.parameters]
     need = 2 * sum(t.numel() * t.element_size() for t in tensors) + 2**20
     free = shutil.disk_usage(folder).free
@@ -270,33 +210,6 @@ def _check_room(folder: Path, trainer: Trainer) -> None:
             f"{folder} has {free / 2**20:.0f} MiB of free space, this run needs "
             f"{need / 2**20:.0f} MiB; make room or set LAYERNORM_RUNS to another folder"
         )
-
-
-def _result(
-    experiment: Experiment, done: Progressed, diverged_at: int | None, final: dict[str, float]
-) -> dict[str, Any]:
-    names = list(done.rows[0])
-    curves = {
-        name: {"step": done.steps, "value": [row[name] for row in done.rows]}
-        for name in names
-        if name != "batch_loss"
-    }
-    curves["batch_loss"] = {
-        "step": done.steps[1:],
-        "value": [row["batch_loss"] for row in done.rows[1:]],
-    }
-    if diverged_at is None:
-        last, later = done.rows[-1], done.rows[1:]
-    else:
-        last, later = dict.fromkeys(names, math.inf), [dict.fromkeys(names, math.inf)]
-    best = min(later, key=lambda row: row[experiment.select])
-    summary = {f"mean_{name}": _mean([row[name] for row in later]) for name in experiment.averaged}
-    summary |= {f"best_{name}": best[name] for name in names if name.startswith("test_")}
-    return {"curves": curves, "final": {**last, **summary, **final}, "diverged_at": diverged_at}
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
 
 
 @contextlib.contextmanager
