@@ -26,13 +26,7 @@ from layernorm.experiments import checkpoint
 from layernorm.experiments.experiment import Config
 from layernorm.experiments.trainer import CHECK_EVERY, Progressed, Trainer, summary
 
-ENGINE = (
-    "layernorm.experiments.batches",
-    "layernorm.experiments.checkpoint",
-    "layernorm.experiments.experiment",
-    "layernorm.experiments.loop",
-    "layernorm.experiments.options",
-)
+ENGINE = ("layernorm.experiments.batches", "layernorm.experiments.trainer")  # decide a result
 Progress = Callable[[int, dict[str, float]], None]
 
 

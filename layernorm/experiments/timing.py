@@ -18,8 +18,9 @@ from layernorm import records
 from layernorm.experiments import get
 from layernorm.experiments.checkpoint import seeded
 from layernorm.experiments.experiment import Config
-from layernorm.experiments.loop import Trainer, device_of
+from layernorm.experiments.loop import device_of
 from layernorm.experiments.planning import Sweep
+from layernorm.experiments.trainer import Trainer
 
 
 def seconds_per_update(
