@@ -9,8 +9,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from layernorm.claims import VERDICTS, Ledger
-from layernorm.claims.render import _row
+from layernorm.claims import VERDICTS, Claim, Finding, Ledger
+from layernorm.claims.render import row
 from layernorm.claims.schema import NOT_YET_TESTED, UNCHECKABLE
 from layernorm.claims.sources import SOURCES
 
@@ -39,6 +39,32 @@ ORDER += (NOT_YET_TESTED, UNCHECKABLE)
 WRONG = ("refuted", "opposite here")
 
 
+def anchor(id: str) -> str:
+    """The name of a claim's row among the verdicts of its chapter's page.
+
+    The book gives that name to the row when its pages are built (book/_ext/claim_anchors.py).
+    """
+    return f"claim-{id}"
+
+
+class Linked(Ledger):
+    """Claims that link to their chapters and to the rows in them that show their verdicts."""
+
+    def _row(self, claim: Claim, finding: Finding) -> str:
+        return row(claim, finding, links(claim, finding))
+
+
+def links(claim: Claim, finding: Finding) -> str:
+    """To the chapter and, if the claim is decided, to the verdict there; "" without a page."""
+    page = PAGES.get(claim.chapter)
+    if page is None:
+        return ""
+    ways = [f'<a href="{page}.html">chapter {int(claim.chapter)}</a>']
+    if finding.verdict not in (NOT_YET_TESTED, UNCHECKABLE):
+        ways.append(f'<a href="{page}.html#{anchor(claim.id)}">where it is decided</a>')
+    return " · ".join(ways)
+
+
 def counts(ledger: Ledger) -> pandas.DataFrame:
     """How many claims have which verdict, by kind; verdicts that no claim has are left out."""
     import pandas
@@ -62,7 +88,7 @@ def errata(ledger: Ledger, source: str, *verdicts: str) -> Ledger:
     for verdict in verdicts:
         if verdict not in ORDER:
             raise ValueError(f"verdicts must be of {', '.join(ORDER)}; got {verdict!r}")
-    return Ledger(
+    return Linked(
         [
             (claim, finding)
             for claim, finding in ledger
@@ -90,7 +116,7 @@ def statements(ledger: Ledger) -> pandas.DataFrame:
     return pandas.DataFrame.from_dict(rows, orient="index")
 
 
-class ByChapter(Ledger):
+class ByChapter(Linked):
     """All claims, one folded table for each chapter; the book's pages add a filter (ledger.js)."""
 
     def _repr_html_(self) -> str:
@@ -101,14 +127,13 @@ class ByChapter(Ledger):
         entries = [(claim, found) for claim, found in self.entries if claim.chapter == chapter]
         page = PAGES.get(chapter)
         title = f"Chapter {int(chapter)}" + (f": {page[3:].replace('-', ' ')}" if page else "")
-        link = f'<p><a href="{page}.html">Go to chapter {int(chapter)}</a></p>\n' if page else ""
         rows = "\n".join(
             f'<tr data-verdict="{found.verdict}" data-kind="{claim.kind}" '
             f'data-said="{escape(", ".join(claim.said_by))}">'
-            + _row(claim, found).removeprefix("<tr>")
+            + self._row(claim, found).removeprefix("<tr>")
             for claim, found in entries
         )
         return (
-            f"<details><summary><strong>{title}</strong> ({len(entries)})</summary>\n{link}"
+            f"<details><summary><strong>{title}</strong> ({len(entries)})</summary>\n"
             f'<table class="dataframe claims">\n<tbody>\n{rows}\n</tbody>\n</table></details>\n'
         )

@@ -1,15 +1,17 @@
-"""What the book's own Sphinx extensions make of a docstring and of a chapter's stale records."""
+"""What the book's own Sphinx extensions make of docstrings, stale records and shown claims."""
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from layernorm import records
+from layernorm import claims, ledger, records
 
-FOLDER = Path(__file__).parents[1] / "book" / "_ext"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "book" / "_ext"
 
 
 def extension(name):
@@ -94,3 +96,59 @@ def test_a_chapter_is_read_again_when_its_records_become_stale(staleness, build,
     monkeypatch.setattr(records, "staleness_banner", lambda name: "")
     assert staleness.outdated(app, app.env, set(), set(), set()) == ["chapter"]
     assert staleness.outdated(app, app.env, set(), set(), {"chapter"}) == []
+
+
+PROVED, OPEN = claims.Finding("proved", "As computed."), claims.Finding("not yet tested")
+
+
+def shown(code, *ids):
+    """A notebook whose one cell shows these claims."""
+    entries = [
+        (claims.Claim(id, "…", ("this book",), "experiment", "03"), PROVED if id != "c" else OPEN)
+        for id in ids
+    ]
+    html = claims.Ledger(entries)._repr_html_().splitlines(keepends=True)
+    output = {"output_type": "execute_result", "data": {"text/html": html, "text/plain": ["…"]}}
+    stream = {"output_type": "stream", "name": "stdout", "text": ["<tr><code>no</code></tr>"]}
+    cell = {"cell_type": "code", "source": [code], "outputs": [stream, output]}
+    return {"cells": [{"cell_type": "markdown", "source": ["# Title"]}, cell]}
+
+
+def html_of(notebook):
+    return "".join(notebook["cells"][1]["outputs"][1]["data"]["text/html"])
+
+
+def test_shown_claims_get_anchors_and_nothing_else_changes():
+    module = extension("claim_anchors")
+    before = html_of(shown('claims.show(chapter="03")', "a", "b/digits", "c"))
+    app = SimpleNamespace(env=SimpleNamespace(doc2path=lambda name: f"{name}.ipynb"))
+    source = [json.dumps(shown('claims.show(chapter="03")', "a", "b/digits", "c"))]
+    module.read(app, "03", source)
+    after = html_of(json.loads(source[0]))
+    assert re.findall('<tr id="([^"]*)">', after) == ["claim-a", "claim-b/digits", "claim-c"]
+    assert re.sub(' id="[^"]*"', "", after) == before
+
+
+def test_other_tables_and_pages_get_none():
+    module = extension("claim_anchors")
+    notebook = shown("ledger.errata(decided)", "a")
+    assert module.anchored(notebook) == shown("ledger.errata(decided)", "a")
+    app = SimpleNamespace(env=SimpleNamespace(doc2path=lambda name: f"{name}.md"))
+    source = ["# claims.show("]
+    module.read(app, "page", source)
+    assert source == ["# claims.show("]
+
+
+@pytest.mark.parametrize("chapter", ledger.PAGES)
+def test_links_of_the_ledger_lead_to_rows_of_the_chapter(chapter):
+    """Of every claim that has a check: what it finds is shown in the chapter that owns it."""
+    page = ledger.PAGES[chapter]
+    module = extension("claim_anchors")
+    notebook = json.loads((ROOT / "notebooks" / f"{page}.ipynb").read_text(encoding="utf-8"))
+    tables = ["".join(t["text/html"]) for t in module.tables(module.anchored(notebook))]
+    anchors = re.findall('<tr id="([^"]*)">', "".join(tables))
+    assert len(anchors) == len(set(anchors))
+    for claim in claims.select(chapter):
+        if claim.check is not None:
+            (target,) = re.findall(f'{page}.html#([^"]*)"', ledger.links(claim, PROVED))
+            assert target in anchors, f"{page} does not show {claim.id}: execute it again"

@@ -65,9 +65,23 @@ def test_each_claim_has_a_row_in_the_table_of_its_chapter():
     assert [re.match(r"\d+", part)[0] for part in parts] == ["3", "4", "22"]
     assert [part.count("<tr ") for part in parts] == [2, 1, 1]
     assert 'data-verdict="refuted" data-kind="property" data-said="summary A, paper' in parts[0]
-    assert 'href="03-layer-normalization.html"' in parts[0]
+    assert parts[0].count('href="03-layer-normalization.html"') == 2
+    assert 'href="03-layer-normalization.html#claim-d"' in parts[0]
     assert "href" not in parts[2]
     assert ledger.ByChapter([])._repr_html_().count("<tr") == 0
+
+
+def test_what_nothing_has_decided_links_to_its_chapter_alone():
+    for verdict, there in (("proved", True), ("not yet tested", False)):
+        claim, finding = entry("c", verdict, "paper eq. 3", kind="experiment")
+        html = ledger.Linked([(claim, finding)])._repr_html_()
+        assert 'href="03-layer-normalization.html"' in html
+        assert ("#claim-c" in html) == there
+
+
+def test_errata_have_links_too():
+    html = ledger.errata(DECIDED, "paper", "conditional")._repr_html_()
+    assert 'href="04-the-family.html#claim-b"' in html
 
 
 def test_links_lead_to_the_chapters_of_the_book():

@@ -37,9 +37,12 @@ class Ledger:
         return "\n\n".join(text(claim, finding) for claim, finding in self.entries) or "no claims"
 
     def _repr_html_(self) -> str:
-        rows = "\n".join(_row(claim, finding) for claim, finding in self.entries)
+        rows = "\n".join(self._row(claim, finding) for claim, finding in self.entries)
         # `dataframe` is the class that notebook and book styles know how to show in the dark.
         return f'<table class="dataframe claims">\n<tbody>\n{rows}\n</tbody>\n</table>'
+
+    def _row(self, claim: Claim, finding: Finding) -> str:
+        return row(claim, finding)
 
 
 def text(claim: Claim, finding: Finding, *, rule: bool = False) -> str:
@@ -55,7 +58,8 @@ def text(claim: Claim, finding: Finding, *, rule: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _row(claim: Claim, finding: Finding) -> str:
+def row(claim: Claim, finding: Finding, links: str = "") -> str:
+    """A claim and its finding as a row of a table; `links` are HTML, on a line of their own."""
     mark, color = _BADGES[finding.verdict]
     badge = (
         f'<span style="background: {color}; color: #fff; border-radius: 1em; padding: 0.1em 0.7em; '
@@ -65,7 +69,7 @@ def _row(claim: Claim, finding: Finding) -> str:
     rule = f"<br>Rule: {escape(claim.rule)}" if claim.rule else ""
     return (
         '<tr><td style="text-align: left; white-space: normal; padding: 0.6em">'
-        f"{badge} <strong>{escape(claim.statement)}</strong>{evidence}"
+        f"{badge} <strong>{escape(claim.statement)}</strong>{evidence}{links and '<br>' + links}"
         f"<details><summary><small>{escape(_source(claim))}</small></summary>"
         f"<small><code>{claim.id}</code>{rule}</small></details></td></tr>"
     )

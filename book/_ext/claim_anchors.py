@@ -1,0 +1,39 @@
+"""Sphinx extension: every claim shown by a chapter's `claims.show` gets an anchor in the built
+page, so that the ledger can link to the cell that decides it. The notebook itself stays as it was.
+"""
+
+import json
+import re
+
+from layernorm.ledger import anchor
+
+ROW = re.compile(r"<tr>(?P<row>.*?<code>(?P<id>[^<]+)</code>.*?</tr>)", re.DOTALL)
+
+
+def tables(notebook: dict):
+    """The outputs of the cells that decide claims."""
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code" and "claims.show(" in "".join(cell["source"]):
+            for output in cell["outputs"]:
+                if "text/html" in output.get("data", {}):
+                    yield output["data"]
+
+
+def anchored(notebook: dict) -> dict:
+    """The notebook with an anchor for every claim in them."""
+    for table in tables(notebook):
+        table["text/html"] = ROW.sub(
+            lambda found: f'<tr id="{anchor(found["id"])}">{found["row"]}',
+            "".join(table["text/html"]),
+        )
+    return notebook
+
+
+def read(app, docname, source):
+    if app.env.doc2path(docname).endswith(".ipynb"):
+        source[0] = json.dumps(anchored(json.loads(source[0])))
+
+
+def setup(app):
+    app.connect("source-read", read)
+    return {"version": "1", "parallel_read_safe": True}
