@@ -71,7 +71,7 @@ A = Source(
         says(
             14,
             "Layer normalization works with one case, as in online learning.",
-            *("usable-at-batch-size-1", "learns-online/digits"),
+            *("usable-at-batch-size-1", "learns-online/digits", "learns-online/mnist"),
         ),
         says(
             15,
@@ -112,8 +112,7 @@ A = Source(
             "paper-beats-batch-normalization-in-all-tests",
             *BETTER_THAN_BATCH,
             *("faster-than-batch-lstm/digit_rows", "faster-than-batch/attentive_reader"),
-            *("better-result-than-batch/attentive_reader", "faster-than-batch/mnist"),
-            "better-result-than-batch/mnist",
+            *("better-result-than-batch/attentive_reader", "better-result-than-batch/mnist"),
         ),
         says(
             25,
@@ -125,7 +124,7 @@ A = Source(
             *("faster-per-update/skip_thoughts", "better-result/skip_thoughts"),
             *("twice-as-fast/draw", "better-result/draw"),
             *("faster-per-update/handwriting", "better-result/handwriting"),
-            *("faster-than-plain/mnist", "better-result-than-plain/mnist"),
+            "better-result-than-plain/mnist",
         ),
         says(
             26,
@@ -158,8 +157,13 @@ B = Source(
             7,
             "It slows down each update, since moments are slow on a GPU.",
             *("slower-per-update/gpu", "slower-per-update/recurrent_cpu"),
+            "slower-per-update/mnist",
         ),
-        says(8, "It usually shortens training all the same.", "faster-in-seconds/digits"),
+        says(
+            8,
+            "It usually shortens training all the same.",
+            *("faster-in-seconds/digits", "faster-in-seconds/mnist"),
+        ),
         uncheckable(
             9,
             "There is no guarantee for better results.",

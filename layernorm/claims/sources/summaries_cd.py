@@ -6,6 +6,7 @@ from layernorm.claims.sources.shared import (
     BETTER_THAN_BATCH,
     DEFINITION,
     FASTER,
+    MNIST,
     RECURRENT_FASTER,
     TABLE_1,
 )
@@ -62,7 +63,7 @@ C = Source(
             9,
             "Layer normalization works at any batch size.",
             *("independent-of-batch-size", "usable-at-batch-size-1"),
-            *("learns-online/digits", "robust-to-small-batches/digits"),
+            *("learns-online/digits", "robust-to-small-batches/digits", "learns-online/mnist"),
         ),
         says(10, "Identical in training and test.", "same-in-training-and-evaluation"),
         says(
@@ -85,6 +86,7 @@ C = Source(
             *("robust-to-shifted-weights/digits", "robust-to-uneven-weights/digits"),
             *("learning-ignores-initial-scale/digits", "robust-to-initial-scale/deep_digits"),
             *("learning-ignores-initial-scale/deep_digits", "robust-to-initial-scale/mnist"),
+            "learning-ignores-initial-scale/mnist",
         ),
         says(
             16,
@@ -108,7 +110,7 @@ C = Source(
         says(
             21,
             "On MNIST it clearly gains in training loss and test error over both others.",
-            *("faster-than-plain/mnist", "faster-than-batch/mnist"),
+            *(f"faster-than-plain/{batch}" for batch in MNIST),
             *("better-result-than-plain/mnist", "better-result-than-batch/mnist"),
             *BETTER_THAN_BATCH,
             *(f"better-result/{batch}" for batch in BATCHES[1:]),
