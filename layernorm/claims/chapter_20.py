@@ -1,9 +1,8 @@
-"""Claims about convolutional networks (section 6.7): what the paper's own text decides, and what
-chapter 20 will."""
+"""Claims about convolutional networks (section 6.7) that the paper's own text decides."""
 
 from dataclasses import replace
 
-from layernorm.claims import Finding, claim, declare
+from layernorm.claims import Finding, claim
 from layernorm.claims.sources import reported
 
 ALL_AGAINST_BATCH = {
@@ -32,27 +31,4 @@ def beats_batch_normalization_in_all_tests() -> Finding:
         f"normalization is ahead in {sum(e.winner == 'layer' for e in both)} of these. Batch "
         f"normalization is ahead with {' and '.join(lost) or 'none'}.",
         numbers={"tasks": len(full), "compared": len(both), "lost": len(lost)},
-    )
-
-
-for name, statement, said_by in (
-    (
-        "batch-beats-layer",
-        "In a convolutional network batch normalization does better than layer normalization.",
-        ("paper section 6.7", "summary B", "summary E"),
-    ),
-    (
-        "layer-beats-none",
-        "In a convolutional network layer normalization is faster than no normalization.",
-        ("paper section 6.7", "summary B", "summary E"),
-    ),
-    (
-        "border-units-differ",
-        "Units near the border of the image are rarely active, so that the units of a "
-        "convolutional layer have very different statistics.",
-        ("paper section 6.7",),
-    ),
-):
-    declare(
-        id=f"{name}/convnet", statement=statement, said_by=said_by, kind="experiment", chapter="20"
     )

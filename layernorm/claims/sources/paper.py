@@ -195,7 +195,12 @@ PAPER = Source(
             "normalization, then none.",
             *("batch-beats-layer/convnet", "layer-beats-none/convnet"),
         ),
-        says(37, "Section 6.7: border units differ.", "border-units-differ/convnet"),
+        says(
+            37,
+            "Section 6.7: border units differ.",
+            *("border-units-rarely-active/convnet", "border-units-differ/convnet"),
+            "border-explains-the-gap/convnet",
+        ),
         says(
             38,
             "Sections 2 and 3: covariate shift is reduced, and that causes the gain.",
