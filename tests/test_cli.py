@@ -131,7 +131,7 @@ def test_progress_is_shown_on_a_terminal_alone():
         (("claims", "--kind", "law"), "kind must be one of proof, property, experiment; got 'law'"),
         (("claims", "--chapter", "3"), "chapter must be one of 01, 02"),
         (("records", "add", "nowhere.json"), "there is no record nowhere.json"),
-        (("data", "fetch", "cifar"), "expected one of digits, mnist, got 'cifar'"),
+        (("data", "fetch", "cifar"), "expected one of digits, mnist, cifar10, got 'cifar'"),
         (("data", "verify", "mnist"), "fetch it with: layernorm data fetch mnist"),
         (("bench", "recurrent", "--kind", "ltsm"), "got 'ltsm'; did you mean 'lstm'?"),
         (("bench", "recurrent", "--shapes", "1,2,3"), "four positive integers T,B,I,H"),
@@ -202,7 +202,7 @@ def test_replacing_published_records(folders):
 
 def test_data_is_listed_and_verified():
     rows = [line.split()[0] for line in succeed("data", "list").splitlines()]
-    assert rows[:3] == ["name", "digits", "mnist"]
+    assert rows[:4] == ["name", "digits", "mnist", "cifar10"]
     assert "digits: embedded has sha256 " in succeed("data", "verify", "digits")
     assert "digits: embedded has sha256 " in succeed("data", "fetch", "digits")
 

@@ -101,7 +101,7 @@ def test_a_data_variable_that_names_no_folder_is_an_error(tiny, monkeypatch):
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ValueError, match="expected one of digits, mnist, got 'cifar'"):
+    with pytest.raises(ValueError, match="expected one of digits, mnist, cifar10, got 'cifar'"):
         data.fetch("cifar")
 
 

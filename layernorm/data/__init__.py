@@ -1,9 +1,10 @@
 """Data sets: an embedded default, and real ones that are downloaded once and checked.
 
-`digits()` and `mnist()` load; `DATASETS`, `describe`, `fetch` and `verify` are what
+`digits()`, `mnist()` and `cifar10()` load; `DATASETS`, `describe`, `fetch` and `verify` are what
 `layernorm data list|fetch|verify` shows and does.
 """
 
+from layernorm.data.cifar10 import CIFAR10, cifar10
 from layernorm.data.dataset import Dataset
 from layernorm.data.digits import DIGITS, digits
 from layernorm.data.mnist import MNIST, mnist
@@ -16,6 +17,7 @@ __all__ = [
     "Examples",
     "Found",
     "Splits",
+    "cifar10",
     "describe",
     "digits",
     "fetch",
@@ -23,7 +25,7 @@ __all__ = [
     "verify",
 ]
 
-DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in (DIGITS, MNIST)}
+DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in (DIGITS, MNIST, CIFAR10)}
 
 
 def describe() -> list[dict[str, str]]:

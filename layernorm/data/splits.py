@@ -13,7 +13,7 @@ from torch import Tensor
 class Examples:
     """Images x with pixels in [0, 1] (float32), and the class y of each (int64)."""
 
-    x: Float[Tensor, "n h w"]
+    x: Float[Tensor, "n *pixels"]
     y: Int[Tensor, "n"]
 
     def __len__(self) -> int:
@@ -31,7 +31,7 @@ class Splits:
     sha256: str
 
 
-Stored = tuple[UInt8[Tensor, "n h w"], UInt8[Tensor, "n"]]
+Stored = tuple[UInt8[Tensor, "n *pixels"], UInt8[Tensor, "n"]]
 
 
 def scaled(name: str, parts: Mapping[str, Stored], maximum: int) -> Splits:
