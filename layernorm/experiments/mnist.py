@@ -140,8 +140,9 @@ def splits(dataset: str) -> data.Splits:
 
 
 def build(options: MnistOptions, inputs: int) -> nn.Sequential:
-    """The network at its start, drawn from torch's generator; all arms of a seed start from the
-    same weights, but for the scale of `rescaled`, which `Mnist` sets from data."""
+    """The network at its start, drawn from torch's generator. Normalized arms of a seed start from
+    the same weights; where layers have biases that are drawn, too, those of the first layer are
+    the same. The scale of `rescaled` is set by `Mnist`, from data."""
     net = models.mlp([inputs, *options.hidden, 10], options.method, options.activation)
     row = methods.method(options.method)
     if options.initial_scale != 1:
