@@ -37,8 +37,8 @@ def write(path: Path, state: dict[str, Any]) -> None:
 
 
 def sweep_up(path: Path) -> None:
-    """Delete what a process that was killed while it wrote left behind."""
-    for left in path.parent.glob(f".{path.name}.*.tmp"):
+    """Delete what a process left behind that was killed while it wrote this or the record."""
+    for left in path.parent.glob(f".{path.stem}.*.tmp"):
         left.unlink(missing_ok=True)
 
 
