@@ -301,6 +301,32 @@ def bench_recurrent(
         raise typer.Exit(1)
 
 
+@bench_app.command("engine")
+def bench_engine(
+    rounds: Annotated[int, typer.Option(help="Samples of each, at least 6.")] = 41,
+    threads: Annotated[int, typer.Option(help="As a sweep's runs have.")] = 1,
+    profile: Annotated[
+        str | None, typer.Option(help="Save records of this profile for `records add`.")
+    ] = None,
+) -> None:
+    """Time an update of the experiment engine against a training loop written by hand.
+
+    The MNIST network of the paper on random data, in batches of 128 and 4. The losses must be the
+    same bits first; ratios are to the bare loop, in turns, with the 95% interval of the median.
+    """
+    from layernorm.benchmarks import engine, processes
+    from layernorm.experiments import terminal
+
+    terminal.use_threads(threads)
+    processes.check_outputs(None, profile)
+    rows = [row for batch in engine.BATCHES for row in engine.measure(batch, rounds=rounds)]
+    _print_table((table := engine.table(rows))[0], table[1:])
+    if profile is not None:
+        typer.echo(f"records: {engine.save(rows, profile)}")
+    if any(row.seconds is None for row in rows):
+        raise typer.Exit(1)
+
+
 @app.command()
 def doctor() -> None:
     """Show what works here, and why not the rest."""

@@ -32,7 +32,7 @@ def configuration(name: str, profile: str, arm: str, seed: int, sets: list[str])
 
 def run(config: Config, device: str, threads: int, fresh: bool) -> tuple[records.Record, Path]:
     """The run's record, trained now if it was not before, and where it lies."""
-    _threads(threads)
+    use_threads(threads)
     loop.device_of(device)
     path = records.path(config.document())
     checkpoint = path.with_suffix(".checkpoint")
@@ -98,7 +98,7 @@ def sweep(
     return outcome
 
 
-def _threads(threads: int) -> None:
+def use_threads(threads: int) -> None:
     if threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}")
     torch.set_num_threads(threads)
