@@ -118,7 +118,7 @@ EXPERIMENT = Experiment(
 
 def register() -> None:
     """Make it known under its name to this process."""
-    experiments.NAMES = (*experiments.NAMES, "toy")
+    experiments.NAMES = tuple(dict.fromkeys((*experiments.NAMES, "toy")))
     sys.modules["layernorm.experiments.toy"] = sys.modules[__name__]
 
 
