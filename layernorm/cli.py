@@ -205,7 +205,7 @@ def run(
 
     config = terminal.configuration(name, profile, arm, seed, sets or [])
     record, path = terminal.run(config, device, threads, fresh)
-    for metric, value in record.result["final"].items():
+    for metric, value in sorted(record.result["final"].items()):
         typer.echo(f"{metric:<24} {value:.6g}")
     if record.result["diverged_at"] is not None:
         typer.echo(f"diverged at update {record.result['diverged_at']}: its loss was not finite")
