@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from layernorm import records
 from layernorm.experiments import get
@@ -142,6 +143,6 @@ def best(finals: Mapping[float, float]) -> float:
     return min(sorted(finals), key=lambda rate: finals[rate])
 
 
-def finished(experiment: str, root: str | None = None) -> dict[str, records.Record]:
+def finished(experiment: str, root: str | Path | None = None) -> dict[str, records.Record]:
     """All runs of an experiment that are done, own and published, by key."""
     return {run.key: run for run in records.runs(experiment, root=root)}
