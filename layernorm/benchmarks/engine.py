@@ -33,7 +33,7 @@ CASES = 10_000
 BATCHES = (128, 4)
 UPDATES = 20  # whose losses the gate compares
 BASELINE, OURS, DEFAULT = "bare loop", "engine", "bare loop, default Adam"
-DEFAULT_ERROR = 1e-4  # of the losses with the default Adam, whose roundings are others
+DEFAULT_ERROR = 1e-5  # of the losses with the default Adam, whose roundings are others
 DEPENDS = ("layernorm.benchmarks.engine", "layernorm.experiments.trainer")
 
 
@@ -155,7 +155,7 @@ def measure(
     """One row for each loop; those whose losses are right are timed in turns.
 
     The gate: the losses of the first 20 updates are those of the bare loop, bit for bit (with the
-    default Adam to a relative 1e-4). `Row.error` is 0, or the part of that which is used up.
+    default Adam to a relative 1e-5). `Row.error` is 0, or the part of that which is used up.
 
     Raises:
         ValueError: batch or rounds are out of range.
