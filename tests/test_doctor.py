@@ -100,9 +100,13 @@ def test_why_the_recurrent_layers_run_their_definition(monkeypatch):
     assert not line.problem
 
 
-def test_why_there_is_no_triton():
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, on which it is tried")
+def test_why_there_is_no_triton(monkeypatch):
     says = found("backends", "triton").says
-    assert "no Triton kernels" in says or "pip install 'layernorm[gpu]'" in says
+    assert "need a CUDA device" in says or "pip install 'layernorm[gpu]'" in says
+    monkeypatch.setattr("layernorm.doctor.find_spec", lambda name: None)
+    line = found("backends", "triton")
+    assert (line.says, line.problem) == ("not installed: pip install 'layernorm[gpu]'", False)
 
 
 def test_stale_and_damaged_records_are_told():

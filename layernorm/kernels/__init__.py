@@ -1,8 +1,12 @@
 """The one place that chooses who computes a normalization.
 
 Backends: "reference" is the definition in `layernorm.functional`, "torch" PyTorch's own kernel,
-"auto" PyTorch's own wherever it has the operation (it has no masked batch normalization).
+"triton" this package's on a CUDA device (layer and RMS normalization). "auto" is Triton's where
+records say that it is at least as fast as PyTorch's own, otherwise PyTorch's own wherever it has
+the operation (it has no masked batch normalization).
 """
+
+from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +14,7 @@ from torch import Tensor
 
 from layernorm import _validation, functional
 
-BACKENDS = ("auto", "reference", "torch")
+BACKENDS = ("auto", "reference", "torch", "triton")
 
 _TORCH = {
     "layer_norm": F.layer_norm,
@@ -19,16 +23,18 @@ _TORCH = {
     "instance_norm": F.instance_norm,
     "batch_norm": F.batch_norm,
 }
+_TRITON = ("layer_norm", "rms_norm")
 
 
 def check_backend(backend: str) -> None:
     """Raise ValueError unless `backend` is one that can be chosen."""
-    if backend == "triton":
-        raise ValueError(
-            'backend "triton" does not exist yet: this version has no Triton kernels; use "auto"'
-        )
     if backend not in BACKENDS:
         raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
+    if backend == "triton" and find_spec("triton") is None:
+        raise ValueError(
+            'backend "triton" needs the package triton, which is not installed; install it with '
+            "pip install 'layernorm[gpu]' (Linux only), or use backend=\"auto\""
+        )
 
 
 def run(operation: str, backend: str, x: Tensor, *args, mask: Tensor | None = None) -> Tensor:
@@ -36,10 +42,37 @@ def run(operation: str, backend: str, x: Tensor, *args, mask: Tensor | None = No
     masked = {} if mask is None else {"mask": mask}
     if backend == "reference" or (masked and backend == "auto"):
         return getattr(functional, operation)(x, *args, **masked)
+    if backend == "triton" and operation not in _TRITON:
+        raise ValueError(
+            f'backend "triton" has no {operation}, only {" and ".join(_TRITON)}; use "auto"'
+        )
     if masked:
         raise ValueError(
             'backend "torch" has no masked batch normalization; use "auto" or "reference", '
             "or pass no mask"
         )
+    if backend == "triton" or (backend == "auto" and _faster(operation, x, *args)):
+        return _kernel(operation)(x, *args)
     getattr(_validation, operation)(x, *args)
     return _TORCH[operation](x, *args)
+
+
+def _kernel(operation: str):
+    """Imported at first use: Triton takes a second, and not every machine has it."""
+    if operation == "layer_norm":
+        from layernorm.kernels.layer_norm import layer_norm as kernel
+    else:
+        from layernorm.kernels.rms_norm import rms_norm as kernel
+    return kernel
+
+
+def _faster(operation: str, x: Tensor, normalized_shape, *args) -> bool:
+    """Whether records say so. A compiler fuses PyTorch's own with what stands around it."""
+    on_gpu = isinstance(x, Tensor) and x.is_cuda
+    if operation not in _TRITON or not on_gpu or torch.compiler.is_compiling():
+        return False
+    from layernorm.kernels import measured
+
+    tensors = (x, *(t for t in args if isinstance(t, Tensor)))
+    gradient = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    return measured.faster(operation, x, len(normalized_shape), gradient)

@@ -1,0 +1,243 @@
+"""From tensors to kernels: which rows, how large a tile, how many programs, on which device.
+
+Nothing here waits for the GPU, and what is launched depends on shapes alone: the calls can be
+captured in a CUDA graph, and the same input gives the same bits.
+"""
+
+import functools
+import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from layernorm.kernels import rows
+
+INTERPRETED = not isinstance(rows.forward, triton.JITFunction)
+
+# Elements of a tile, and of the longest row that is held on chip. In the backward pass each element
+# takes four registers of a thread (x̂, its gradient, the sums for gain and bias), and the tile
+# after the one that is being worked on is fetched into shared memory, if that has room.
+TILE = {"forward": 4096, "backward": 2048}
+LONGEST = {"forward": 32768, "backward": 16384}
+COLUMNS = 64  # of a program that adds up partial sums
+
+
+class Tile(NamedTuple):
+    """`rows` x `block` elements; a row is `resident` if a block holds all of it."""
+
+    rows: int
+    block: int
+    resident: bool
+    warps: int
+
+
+def tile(width: int, direction: str) -> Tile:
+    """How rows of so many elements are cut up.
+
+    >>> tile(100, "forward")
+    Tile(rows=32, block=128, resident=True, warps=8)
+    >>> tile(65536, "backward")
+    Tile(rows=1, block=2048, resident=False, warps=8)
+    """
+    block = triton.next_power_of_2(width)
+    resident = block <= LONGEST[direction]
+    block = block if resident else TILE[direction]
+    count = max(1, TILE[direction] // block)
+    return Tile(count, block, resident, min(32, max(8, count * block // 512)))
+
+
+class Steps(NamedTuple):
+    """Row (i n1 + j) n2 + k of a tensor begins at i s0 + j s1 + k s2; `strides` has its s."""
+
+    n1: int
+    n2: int
+    strides: list[tuple[int, int, int]]
+
+
+def steps(tensors: list[Tensor], dims: int) -> Steps | None:
+    """Through the rows of tensors of one shape; the last `dims` dimensions are a row.
+
+    None if a row of one of them has gaps, or if it takes more than three nested steps.
+
+    >>> steps([torch.empty(8, 5, 6)[::2], torch.empty(1, 5, 6).expand(4, 5, 6)], 1)
+    Steps(n1=5, n2=1, strides=[(60, 6, 0), (0, 6, 0)])
+    """
+    shape = tensors[0].shape
+    for t in tensors:
+        expected = 1
+        for d in range(len(shape) - 1, len(shape) - dims - 1, -1):
+            if shape[d] != 1 and t.stride(d) != expected:
+                return None
+            expected *= shape[d]
+    lengths, strides = [], []
+    for d in range(len(shape) - dims):
+        if shape[d] == 1:
+            continue
+        inner = [t.stride(d) for t in tensors]
+        if lengths and strides[-1] == [s * shape[d] for s in inner]:  # one step with the last
+            lengths[-1], strides[-1] = lengths[-1] * shape[d], inner
+        else:
+            lengths.append(shape[d])
+            strides.append(inner)
+    if len(lengths) > 3:
+        return None
+    missing = 3 - len(lengths)
+    lengths += [1] * missing
+    strides += [[0] * len(tensors)] * missing
+    return Steps(lengths[1], lengths[2], list(zip(*strides, strict=True)))
+
+
+def forward(
+    x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, dims: int,
+    eps: float, dtype: torch.dtype, keep: bool, centered: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """y of type `dtype`; x + residual; and, to `keep` for the gradient, every row's mean (if
+    `centered`) and 1 / sqrt(variance + eps). What is not there is an empty tensor."""
+    check_device(x)
+    y, total, mean, rstd = allocate(x, residual, dims, dtype, keep, centered)
+    if x.numel() == 0:
+        return y, total, mean, rstd
+    count, width = _sizes(x, dims)
+    (x, residual), step, (of_x, of_residual) = _steps([x, residual], dims)
+    cut = tile(width, "forward")
+    with _on(x.device):
+        rows.forward[(triton.cdiv(count, cut.rows),)](
+            x, residual, _dense(weight), _dense(bias), y, None if residual is None else total,
+            mean if keep and centered else None, rstd if keep else None, count, width, *step,
+            *of_x, *of_residual, EPS=eps, ACC=_accumulator(x)[1], CENTERED=centered,
+            RESIDENT=cut.resident, ROWS=cut.rows, BLOCK=cut.block, num_warps=cut.warps,
+        )  # fmt: skip
+    return y, total, mean, rstd
+
+
+def allocate(
+    x: Tensor, residual: Tensor | None, dims: int, dtype: torch.dtype, keep: bool, centered: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Room for the results of `forward`."""
+    kind = _accumulator(x)[0]
+    leading = x.shape[: x.dim() - dims] if keep else (0,)
+    return (
+        x.new_empty(x.shape, dtype=dtype),
+        x.new_empty((0,) if residual is None else x.shape),
+        x.new_empty(leading if centered else (0,), dtype=kind),
+        x.new_empty(leading, dtype=kind),
+    )
+
+
+def backward(
+    dy: Tensor, dtotal: Tensor | None, x: Tensor, weight: Tensor | None, bias: Tensor | None,
+    mean: Tensor, rstd: Tensor, dims: int, wants_weight: bool, wants_bias: bool, centered: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of x (the sum, where a residual was added), weight and bias; unwanted: empty."""
+    check_device(x)
+    dx, dweight, dbias = allocate_gradients(x, weight, bias, wants_weight, wants_bias)
+    if x.numel() == 0:
+        return dx, dweight.zero_(), dbias.zero_()
+    count, width = _sizes(x, dims)
+    (dy, dtotal, x), step, of_each = _steps([dy, dtotal, x], dims)
+    kind, acc = _accumulator(x)
+    mean, weight = mean if centered else None, _dense(weight)
+    cut = tile(width, "backward")
+    blocks = triton.cdiv(width, cut.block)
+    chip = _chip(x.device)
+    at_once = min(3, max(1, 8192 // (cut.rows * cut.block)))  # per multiprocessor: its registers
+    programs = min(triton.cdiv(count, cut.rows), max(1, at_once * chip.multiprocessors // blocks))
+    fetched = (3 if dtotal is None else 4) * cut.rows * cut.block * x.element_size() + 2048
+    stages = 2 if fetched * at_once <= chip.shared_memory else 1
+    sums = [
+        (x.new_empty((programs, width), dtype=kind), gradient) if wanted else (None, gradient)
+        for wanted, gradient in ((wants_weight, dweight), (wants_bias, dbias))
+    ]
+    with _on(x.device):
+        along = plain = None
+        if not cut.resident:
+            along = x.new_empty(count, dtype=kind)
+            plain = x.new_empty(count, dtype=kind) if centered else None
+            rows.gradient_means[(triton.cdiv(count, cut.rows),)](
+                dy, x, weight, mean, rstd, along, plain, count, width, *step, *of_each[0],
+                *of_each[2], ACC=acc, ROWS=cut.rows, BLOCK=cut.block, num_warps=cut.warps,
+            )  # fmt: skip
+        rows.backward[(programs, blocks)](
+            dy, dtotal, x, weight, mean, rstd, along, plain, dx, sums[0][0], sums[1][0], count,
+            width, *step, *(s for each in of_each for s in each), ACC=acc, CENTERED=centered,
+            RESIDENT=cut.resident, ROWS=cut.rows, BLOCK=cut.block, STAGES=stages,
+            num_warps=cut.warps,
+        )  # fmt: skip
+        for partial, gradient in sums:
+            if partial is not None:
+                rows.add_up[(triton.cdiv(width, COLUMNS),)](
+                    partial, gradient, programs, width, ACC=acc, ROWS=32, BLOCK=COLUMNS
+                )
+    return dx, dweight, dbias
+
+
+def allocate_gradients(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, wants_weight: bool, wants_bias: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Room for the results of `backward`."""
+    return (
+        x.new_empty(x.shape),
+        weight.new_empty(weight.shape) if wants_weight else x.new_empty(0),
+        bias.new_empty(bias.shape) if wants_bias else x.new_empty(0),
+    )
+
+
+def check_device(x: Tensor) -> None:
+    """Raise ValueError where the kernels cannot run on x's device."""
+    if not (x.is_cuda or INTERPRETED):
+        raise ValueError(
+            f'backend "triton" computes on CUDA devices, got a tensor on {x.device}; move it with '
+            '.cuda(), use backend="auto", or set TRITON_INTERPRET=1 in the environment before '
+            "Python starts to try the kernels on a CPU, in Triton's slow interpreter"
+        )
+
+
+def _sizes(x: Tensor, dims: int) -> tuple[int, int]:
+    width = math.prod(x.shape[x.dim() - dims :])
+    return x.numel() // width, width
+
+
+def _steps(tensors: list[Tensor | None], dims: int) -> tuple[list, tuple[int, int], list]:
+    """The tensors, as copies without gaps where there is no other way; (n1, n2); their strides,
+    zero for one that is None."""
+    there = [t for t in tensors if t is not None]
+    found = steps(there, dims)
+    if found is None:
+        tensors = [None if t is None else t.contiguous() for t in tensors]
+        found = steps([t for t in tensors if t is not None], dims)
+    strides = iter(found.strides)
+    return tensors, found[:2], [(0, 0, 0) if t is None else next(strides) for t in tensors]
+
+
+def _dense(parameter: Tensor | None) -> Tensor | None:
+    return None if parameter is None else parameter.contiguous()
+
+
+def _accumulator(x: Tensor) -> tuple[torch.dtype, tl.dtype]:
+    """The type in which everything is computed, for torch and for Triton."""
+    double = x.dtype == torch.float64
+    return (torch.float64, tl.float64) if double else (torch.float32, tl.float32)
+
+
+class Chip(NamedTuple):
+    """What decides how many programs run at once; of a multiprocessor, in bytes, its memory."""
+
+    multiprocessors: int
+    shared_memory: int
+
+
+@functools.cache
+def _chip(device: torch.device) -> Chip:
+    if device.type != "cuda":  # the interpreter's: few enough for every program to loop
+        return Chip(1, 2**17)
+    found = torch.cuda.get_device_properties(device)
+    return Chip(found.multi_processor_count, getattr(found, "shared_memory_per_block_optin", 0))
+
+
+def _on(device: torch.device) -> AbstractContextManager:
+    """Triton launches on the current device, which need not be the tensors' own."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
