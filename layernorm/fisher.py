@@ -37,9 +37,10 @@ def natural(
 ) -> Float[Tensor, "cases units"]:
     """The natural parameters s of every case (eps = 0); `none` has no gain and ignores g.
 
-    Raises `ValueError` for an unknown method.
+    Raises `ValueError` for an unknown method, or sizes that do not fit.
     """
     _known("method", method, METHODS)
+    _check_sizes(w, b, g, x)
     a = x @ w.T
     if method == "none":
         return a + b
@@ -66,10 +67,11 @@ def outcomes(
     """Outcomes y of every case and their probabilities: all there are, at most 2¹⁰.
 
     For Gaussians 2H points with the mean s and the covariance φI, which is all that the Fisher
-    matrix asks for, since the score is linear in y. Raises `ValueError` for an unknown family, or
-    more than ten Bernoulli outputs.
+    matrix asks for, since the score is linear in y. Raises `ValueError` for an unknown family, a
+    phi that is not positive, or more than ten Bernoulli outputs.
     """
     _known("family", family, FAMILIES)
+    _check_phi(phi)
     cases, units = s.shape
     if family == "gaussian":
         steps = math.sqrt(units * phi) * torch.cat([torch.eye(units), -torch.eye(units)]).to(s)
@@ -93,6 +95,7 @@ def by_definition(
     phi: float = 1.0,
 ) -> Float[Tensor, "p p"]:
     """The Fisher matrix by its definition, eq. (9): E[∇log P ∇log Pᵀ], y drawn from the model."""
+    _check_sizes(w, b, g, x)
     theta, read = _flat(method, w, b, g)
     y, probability = outcomes(family, natural(method, w, b, g, x), phi)
 
@@ -114,6 +117,8 @@ def by_curvature(
     phi: float = 1.0,
 ) -> Float[Tensor, "p p"]:
     """The Hessian of KL[P(θ) ‖ P(θ + δ)] at δ = 0, eq. (8), averaged over the cases."""
+    _check_phi(phi)
+    _check_sizes(w, b, g, x)
     theta, read = _flat(method, w, b, g)
     at = natural(method, w, b, g, x).detach().requires_grad_()
     (mean,) = torch.autograd.grad(log_partition(family, at).sum(), at)
@@ -135,6 +140,23 @@ def _flat(method: str, w: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Callabl
         return rows[:, :features], rows[:, features], g if method == "none" else rows[:, -1]
 
     return torch.cat(columns, 1).flatten(), read
+
+
+def _check_phi(phi: float) -> None:
+    if not (math.isfinite(phi) and phi > 0):
+        raise ValueError(f"phi must be positive and finite, got {phi}")
+
+
+def _check_sizes(w: Tensor, b: Tensor, g: Tensor, x: Tensor) -> None:
+    shapes = {name: tuple(t.shape) for name, t in (("w", w), ("b", b), ("g", g), ("x", x))}
+    if w.dim() == 2 and 0 not in w.shape and len(x) >= 1:
+        units, features = w.shape
+        if b.shape == g.shape == (units,) and x.shape == (len(x), features):
+            return
+    raise ValueError(
+        "w must be (units, features), b and g (units,), x (cases, features), each at least 1; got "
+        + ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+    )
 
 
 def _known(name: str, value: str, known: Sequence[str]) -> None:

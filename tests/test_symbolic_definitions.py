@@ -131,3 +131,15 @@ def test_other_bad_input_names_the_way_out():
         normalized("layr", entries("X"), entries("W"), 1, 1, Sizes())
     with pytest.raises(ValueError, match=r"unknown method 'zzz': expected one of \['batch'"):
         normalized("zzz", entries("X"), entries("W"), 1, 1, Sizes())
+
+
+@pytest.mark.parametrize("n", [0, -3])
+def test_a_sum_over_nothing_is_refused(n):
+    with pytest.raises(ValueError, match=f"n must be at least 1, got {n}"):
+        total(lambda j: j, index("j"), n)
+
+
+@pytest.mark.parametrize("n", [2.5, "H", True])
+def test_a_length_that_is_no_number_is_refused(n):
+    with pytest.raises(TypeError, match="n must be an int or a SymPy expression"):
+        total(lambda j: j, index("j"), n)

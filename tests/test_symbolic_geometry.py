@@ -232,3 +232,24 @@ def test_bad_numbers_are_refused():
         fisher.log_partition("poisson", s)
     with pytest.raises(ValueError, match="method must be one of none, batch"):
         fisher.natural("group", *numbers(2, 2, 2))
+
+
+ONES = {"w": torch.ones(2, 3), "b": torch.ones(2), "g": torch.ones(2), "x": torch.ones(4, 3)}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"b": torch.ones(3)}, r"b \(3,\)"),
+        ({"g": torch.ones(1)}, r"g \(1,\)"),
+        ({"x": torch.ones(4, 2)}, r"x \(4, 2\)"),
+        ({"x": torch.ones(0, 3)}, r"x \(0, 3\)"),
+        ({"w": torch.ones(2, 0), "x": torch.ones(4, 0)}, r"w \(2, 0\)"),
+        ({"phi": 0.0}, "phi must be positive"),
+        ({"phi": float("nan")}, "phi must be positive"),
+    ],
+)
+@pytest.mark.parametrize("matrix", [fisher.by_definition, fisher.by_curvature])
+def test_sizes_that_do_not_fit_and_a_dispersion_that_is_none_are_refused(matrix, change, message):
+    with pytest.raises(ValueError, match=message):
+        matrix("gaussian", "layer", **{**ONES, **change})

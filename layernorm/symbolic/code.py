@@ -156,8 +156,11 @@ def normalize(method: str, printer: ArrayPrinter) -> list[str]:
 
 
 def axis_of(method: str) -> int:
-    """The axis along which a method averages: the cases, or what a row holds."""
-    return 0 if method == "batch" else -1
+    """The axis along which a method averages: the cases, or what a row holds.
+
+    Raises `ValueError` for an unknown method.
+    """
+    return 0 if check_name("method", method, METHODS) == "batch" else -1
 
 
 def as_function(signature: str, lines: list[str]) -> str:

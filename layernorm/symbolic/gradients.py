@@ -140,7 +140,11 @@ def _normalized(method: str, v: Callable[[Any], Any], n: Any, k: Any) -> sympy.E
 
 
 def eps_of(method: str) -> sympy.Expr:
-    """The symbol eps; 0 for weight normalization, which has none."""
+    """The symbol eps; 0 for weight normalization, which has none.
+
+    Raises `ValueError` for an unknown method.
+    """
+    check_name("method", method, METHODS)
     return sympy.S.Zero if method == "weight" else EPS
 
 

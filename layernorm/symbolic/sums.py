@@ -22,8 +22,15 @@ def index(name: str) -> sympy.Symbol:
 
 
 def total(f: Callable[[Any], Any], j: sympy.Symbol, n: Any) -> Any:
-    """The sum of f(1), ..., f(n): written out if n is an int, else SymPy's `Sum` over j."""
+    """The sum of f(1), ..., f(n): written out if n is an int, else SymPy's `Sum` over j.
+
+    Raises `ValueError` for an int below 1, `TypeError` for an n that is neither int nor symbolic.
+    """
+    if isinstance(n, bool) or not isinstance(n, int | sympy.Expr):
+        raise TypeError(f"n must be an int or a SymPy expression, got {n!r}")
     if isinstance(n, int):
+        if n < 1:
+            raise ValueError(f"n must be at least 1, got {n}")
         return sum(f(k) for k in range(1, n + 1))
     return sympy.Sum(f(j), (j, 1, n))
 
