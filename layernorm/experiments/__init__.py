@@ -14,7 +14,7 @@ from importlib import import_module
 
 from layernorm.experiments.experiment import Config, Experiment, Profile, known
 
-NAMES = ("mnist", "convnet")
+NAMES = ("mnist", "convnet", "attentive_reader")
 
 __all__ = ["NAMES", "Config", "Experiment", "Profile", "get"]
 
