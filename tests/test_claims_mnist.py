@@ -118,6 +118,7 @@ def test_arms_that_guess_diverge_or_do_not_fit_are_not_compared(published):
         ({"none": 0.8, "below": 0.2, "noise": 0.9}, "opposite here"),  # noise, yet as fast
         ({"none": 0.8, "noise": 0.9, "slower": 0.8}, "opposite here"),  # no less drift
         ({"none": 0.8, "below": 0.2, "slower": 0.8}, "inconclusive"),  # noise raises no drift
+        ({"none": 0.8, "below": 0.2}, "inconclusive"),  # nor does it cost
     ],
 )
 def test_drift_causes_the_gain_only_if_it_falls_and_its_rise_costs(published, changes, verdict):

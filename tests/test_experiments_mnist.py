@@ -305,3 +305,9 @@ def test_the_plan_has_every_arm_at_every_size_but_batch_of_one():
         assert config.batch_size >= 2 or config.method != "batch"
         assert config.dataset == "mnist"
         assert config.hidden == (1000, 1000)
+
+
+def test_arms_that_change_the_start_or_the_data_take_the_rate_of_their_method():
+    for arm in EXPERIMENT.arms:
+        changed = arm.endswith(("/small", "/large", "/few"))
+        assert EXPERIMENT.rate_of.get(arm) == (arm.split("/")[0] if changed else None)
