@@ -303,7 +303,8 @@ def bench_recurrent(
 
 @bench_app.command("engine")
 def bench_engine(
-    rounds: Annotated[int, typer.Option(help="Samples of each, at least 6.")] = 41,
+    rounds: Annotated[int, typer.Option(help="Samples of each copy, at least 6.")] = 7,
+    copies: Annotated[int, typer.Option(help="How often each loop is made anew.")] = 8,
     threads: Annotated[int, typer.Option(help="As a sweep's runs have.")] = 1,
     profile: Annotated[
         str | None, typer.Option(help="Save records of this profile for `records add`.")
@@ -319,7 +320,11 @@ def bench_engine(
 
     terminal.use_threads(threads)
     processes.check_outputs(None, profile)
-    rows = [row for batch in engine.BATCHES for row in engine.measure(batch, rounds=rounds)]
+    rows = [
+        row
+        for batch in engine.BATCHES
+        for row in engine.measure(batch, rounds=rounds, copies=copies)
+    ]
     _print_table((table := engine.table(rows))[0], table[1:])
     if profile is not None:
         typer.echo(f"records: {engine.save(rows, profile)}")

@@ -1,5 +1,7 @@
 """The benchmark of the experiment engine: its two loops are the same, or are not timed."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -31,7 +33,7 @@ def small(monkeypatch, tmp_path):
 def quick(batch=4):
     return {
         row.implementation: row
-        for row in engine.measure(batch, rounds=6, timer=CpuTimer(Ticking()))
+        for row in engine.measure(batch, rounds=6, copies=2, timer=CpuTimer(Ticking()))
     }
 
 
@@ -42,6 +44,15 @@ def test_the_loops_have_the_same_losses_and_are_timed():
     assert 0 <= rows["bare loop, default Adam"].error < 1
     assert all(row.seconds > 0 and row.ratio == 1 for row in rows.values())
     assert rows["engine"].shape == (4, 12, 16, 10)
+
+
+def test_every_copy_is_made_anew(monkeypatch):
+    made, make = [], engine.SUBJECTS["engine"].make
+    counted = replace(engine.SUBJECTS["engine"], make=lambda *a: made.append(a) or make(*a))
+    monkeypatch.setitem(engine.SUBJECTS, "engine", counted)
+    row = quick()["engine"]
+    assert made == [(4, 0), (4, 0)]
+    assert len(row.samples) == 12
 
 
 def test_both_go_through_epochs_in_the_same_order_and_do_learn():
@@ -123,6 +134,7 @@ def test_the_table_and_the_records_say_the_same():
     [
         (lambda: engine.measure(0), "batch: expected 1 to 50, got 0"),
         (lambda: engine.measure(51), "batch: expected 1 to 50, got 51"),
+        (lambda: engine.measure(4, copies=0), "copies: expected at least 1, got 0"),
         (lambda: engine.measure(4, rounds=5), "rounds: expected at least 6, .* got 5"),
     ],
 )
