@@ -84,6 +84,11 @@ def missing() -> str | None:
     return None
 
 
+def faster(kind: str, x: Tensor, units: int) -> bool:
+    """Whether it is faster than the definition for rows x; on CPUs it always was."""
+    return True
+
+
 @functools.cache
 def warn_once(reason: str) -> None:
     """Say that the definition stands in because the library could not be had; once."""

@@ -11,9 +11,9 @@ are ln_weight_l{k} and ln_bias_l{k}. The second direction's end in _reverse. Wei
 between -1/sqrt(H) and 1/sqrt(H), as torch's; gains at 1, biases at 0.
 
 `backend` says who computes: "reference" is `layernorm.recurrent.definition`, "fused" the compiled
-path for CPUs in `layernorm.recurrent.fused` (an error where it cannot be used), and "auto" that
-path where it can be used, else the definition, with one warning if all that is missing is the
-library. Second derivatives need "reference".
+path for CPUs in `layernorm.recurrent.fused` or that for GPUs in `layernorm.kernels.recurrent` (an
+error where it cannot be used), and "auto" that path where it can be used and is faster, else the
+definition, with one warning if all that is missing is the library. Second derivatives need "reference".
 
 Under autocast the matrix products may be in half precision; states and outputs keep the weights'
 type.
@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.utils.rnn import PackedSequence
 
+from layernorm.kernels import recurrent as gpu
 from layernorm.recurrent import checks, definition, fused
 from layernorm.recurrent.parameters import GRUParameters, LSTMParameters, RNNParameters
 
@@ -147,13 +148,14 @@ class _Layer:
         """The module whose function computes this layer for x."""
         if self.backend == "reference":
             return definition
-        unsupported = fused.unsupported(kind, x.device.type, x.dtype, variant, projection)
-        reason = unsupported or fused.missing()
-        if reason is None:
-            return fused
+        fast = gpu if x.is_cuda else fused
+        unsupported = fast.unsupported(kind, x.device.type, x.dtype, variant, projection)
+        reason = unsupported or fast.missing()
+        if reason is None and (self.backend == "fused" or fast.faster(kind, x, self.hidden_size)):
+            return fast
         if self.backend == "fused":
             raise ValueError(f'backend "fused" cannot compute this: {reason}; use "auto"')
-        if not unsupported:
+        if reason and not unsupported:
             fused.warn_once(reason)
         return definition
 
