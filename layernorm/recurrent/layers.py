@@ -13,7 +13,8 @@ between -1/sqrt(H) and 1/sqrt(H), as torch's; gains at 1, biases at 0.
 `backend` says who computes: "reference" is `layernorm.recurrent.definition`, "fused" the compiled
 path for CPUs in `layernorm.recurrent.fused` or that for GPUs in `layernorm.kernels.recurrent` (an
 error where it cannot be used), and "auto" that path where it can be used and is faster, else the
-definition, with one warning if all that is missing is the library. Second derivatives need "reference".
+definition, with one warning if all that is missing is the library. Second derivatives need
+"reference".
 
 Under autocast the matrix products may be in half precision; states and outputs keep the weights'
 type.
