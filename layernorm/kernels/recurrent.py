@@ -1,24 +1,172 @@
 """The layer-normalized LSTM and GRU over whole sequences, fast on GPUs.
 
-The same functions and questions as in `layernorm.recurrent.fused`, which is the path for CPUs.
+The same functions and questions as in `layernorm.recurrent.fused`, which is the path for CPUs. One
+matrix product takes the inputs of all steps; then each step is a product with the state and one
+Triton kernel, which does the norms, the gates, the cell and its norm on chip. The backward pass
+likewise; the gradients of weights, gains and biases are sums over all steps at once, in an order
+that does not change. Calls that come again are replayed from a CUDA graph (`recurrent_graphs`).
+
+Products are taken in the inputs' type (under autocast in its type), statistics, gates, the cell and
+the GRU's state in float32, float64 for float64. There is no second derivative; asking for one is an
+error.
+
+This file imports without Triton; the kernels are imported at first use.
 """
+
+import os
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
+KINDS = ("lstm", "gru")
+TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+BENCHMARK = "bench_recurrent_gpu"
 
+
+def _constant_in_graphs(function):
+    """As `torch.compiler.assume_constant_result`, which takes a second to import."""
+    function._dynamo_marked_constant = True
+    return function
+
+
+@_constant_in_graphs
 def unsupported(
     kind: str, device_type: str, dtype: torch.dtype, variant: str, projection: bool
 ) -> str | None:
-    """What the fused path does not do anywhere."""
-    return f"it runs on CPUs, and the tensors are on {device_type}"
+    """What the fused path does not do anywhere; None if this is not of that kind."""
+    if kind not in KINDS:
+        return f"there is no fused {kind}; the definition computes it"
+    if device_type != "cuda" and not (device_type == "cpu" and _interpreted()):
+        return f"its Triton kernels run on CUDA devices, and the tensors are on {device_type}"
+    if dtype not in TYPES:
+        return f"it computes floating-point numbers, not {dtype}"
+    if projection:
+        return "it has no projections (proj_size)"
+    return None
 
 
+@_constant_in_graphs
 def missing() -> str | None:
     """Why the kernels could not be had; None if they are there."""
+    if find_spec("triton") is None:
+        return (
+            "the package triton is not installed; install it with pip install 'layernorm[gpu]' "
+            "(Linux only)"
+        )
+    from layernorm.kernels import recurrent_operator  # noqa: F401  before any capture
+
     return None
 
 
 def faster(kind: str, x: Tensor, units: int) -> bool:
-    """Whether it is faster than the definition for rows x."""
-    return False
+    """Whether records say that it is at least as fast as the definition for rows x, on this GPU.
+
+    `layernorm.benchmarks.recurrent_gpu` writes them. Between shapes that were measured the
+    neighbors decide; beyond them the definition is used.
+    """
+    return x.is_cuda and _faster(
+        kind, str(x.device), x.dtype, x.shape[0], units, torch.is_grad_enabled()
+    )
+
+
+@_constant_in_graphs
+def _faster(
+    kind: str, device: str, dtype: torch.dtype, rows: int, units: int, training: bool
+) -> bool:
+    from layernorm.kernels import measured
+
+    gpu = torch.cuda.get_device_name(torch.device(device))
+    found = _ratios(kind, gpu, str(dtype).removeprefix("torch."), training)
+    return rows > 0 and measured.decide(found, rows, units, dtype.itemsize)
+
+
+@cache
+def _ratios(kind: str, gpu: str, dtype: str, training: bool) -> dict[int, dict[int, float]]:
+    """{units: {rows: the fused path's time over the definition's}}, of records not stale."""
+    from layernorm import records
+
+    try:
+        found = records.runs(BENCHMARK)
+    except (records.RecordError, OSError):  # `layernorm doctor` tells about damaged files
+        return {}
+    mode = "training" if training else "inference"
+    expected = {"kind": kind, "machine": gpu, "dtype": dtype, "mode": mode, "tf32": False}
+    times: dict[str, dict[tuple[int, int], float]] = {"fused": {}, "definition": {}}
+    for record in found:
+        options, arm = record.config["options"], record.config["arm"]
+        if (
+            arm not in times
+            or "seconds" not in record.timing
+            or any(options.get(name) != value for name, value in expected.items())
+            or records.stale(record)
+        ):
+            continue
+        steps, batch, _, units = options["shape"]
+        times[arm][units, steps * batch] = record.timing["seconds"]
+    ratios: dict[int, dict[int, float]] = {}
+    for (units, rows), seconds in times["fused"].items():
+        if (other := times["definition"].get((units, rows))) is not None:
+            ratios.setdefault(units, {})[rows] = seconds / other
+    return ratios
+
+
+def _interpreted() -> bool:
+    """Whether Triton runs in its interpreter, which takes tensors on a CPU."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def lstm(
+    x: Tensor,
+    batch_sizes: Tensor | None,
+    h0: Tensor,
+    c0: Tensor,
+    weights,
+    eps: float = 1e-5,
+    variant: str = "paper",
+    reverse: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`layernorm.recurrent.definition.lstm` without projections: same arguments, same results.
+
+    Raises: ValueError where shapes, devices or batch sizes do not fit, for more units than one
+    program holds, and for an unknown variant.
+    """
+    from layernorm.recurrent.variants import named_variant
+
+    named_variant(variant)
+    return _computed(x, h0, c0, weights, weights.ln_c, batch_sizes, eps, variant, reverse)
+
+
+def gru(
+    x: Tensor,
+    batch_sizes: Tensor | None,
+    h0: Tensor,
+    weights,
+    eps: float = 1e-5,
+    reverse: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """`layernorm.recurrent.definition.gru`: same arguments, same results.
+
+    Raises: as `lstm`.
+    """
+    nothing = (None, None)
+    return _computed(x, h0, None, weights, nothing, batch_sizes, eps, "gru", reverse)[:2]
+
+
+def _computed(x, h0, c0, weights, ln_c, batch_sizes, eps, form: str, reverse: bool):
+    """Products in x's type, or in autocast's; the results are in x's type, under autocast in that
+    of the statistics, as in `layernorm.recurrent.fused`."""
+    from layernorm.kernels import recurrent_operator
+    from layernorm.kernels.recurrent_compute import Inputs
+
+    product = kind = x.dtype
+    if x.dtype != torch.float64 and torch.is_autocast_enabled(x.device.type):
+        product, kind = torch.get_autocast_dtype(x.device.type), torch.float32
+    nothing = (None, None)
+    inputs = Inputs(
+        x.to(product), h0, c0, weights.w_ih.to(product), weights.w_hh.to(product), weights.b,
+        *(weights.ln_ih or nothing), *(weights.ln_hh or nothing), *ln_c,
+    )  # fmt: skip
+    y, h_n, c_n = recurrent_operator.apply(inputs, batch_sizes, eps, form, reverse, kind)
+    return y, h_n.to(kind), c_n.to(kind)

@@ -1,0 +1,123 @@
+"""What runs on the GPU in one step of the layer-normalized GRU, beside the product W_h h.
+
+As `recurrent_lstm`, a program for each row of the step, with two norms of a, over the gates and
+over the candidate:
+
+    a           (rows, 3H): W_h h;  gain, shift (3H,) of its norms
+    z_gates     (rows, 2H): LN(W_x x) and the biases outside, of the gates r and z
+    z_new       (rows, H): the same of the candidate n
+    states      (rows, H): the state before the step in ACC;  before: the same, for the product
+    stats       (rows, 4): means of both norms, then their scales
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+from layernorm.kernels.recurrent_math import (
+    block,
+    centered,
+    normalize,
+    put,
+    sigmoid,
+    tanh,
+    through,
+)
+
+
+@triton.jit(do_not_specialize=["at", "following", "going"])
+@no_type_check
+def forward(
+    a, z_gates, z_new, gain, shift, states, before, y, h_n, stats, at, following, going, units,
+    EPS: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The new state; where it goes is as in `recurrent_lstm.forward`."""
+    row = tl.program_id(0).to(tl.int64)
+    place = at + row
+    of_a = a + place * 3 * units
+    r = block(of_a, 0, units, ACC, BLOCK)
+    z = block(of_a, 1, units, ACC, BLOCK)
+    mean = tl.sum(r + z, 0) / (2 * units)
+    r = centered(r, mean, units, BLOCK)
+    z = centered(z, mean, units, BLOCK)
+    rstd = tl.rsqrt(tl.sum(r * r + z * z, 0) / (2 * units) + EPS)
+    n, mean_n, rstd_n = normalize(block(of_a, 2, units, ACC, BLOCK), units, EPS, BLOCK)
+    if stats is not None:
+        keep = stats + place * 4
+        tl.store(keep, mean)
+        tl.store(keep + 1, mean_n)
+        tl.store(keep + 2, rstd)
+        tl.store(keep + 3, rstd_n)
+    of_gates = z_gates + place * 2 * units
+    r = _affine(r * rstd, gain, shift, 0, units, ACC, BLOCK)
+    r = sigmoid(r + block(of_gates, 0, units, ACC, BLOCK))
+    z = _affine(z * rstd, gain, shift, 1, units, ACC, BLOCK)
+    z = sigmoid(z + block(of_gates, 1, units, ACC, BLOCK))
+    n = _affine(n, gain, shift, 2, units, ACC, BLOCK)
+    n = tanh(block(z_new + place * units, 0, units, ACC, BLOCK) + r * n)
+    h = (1 - z) * n + z * block(states + place * units, 0, units, ACC, BLOCK)
+    put(y + place * units, 0, units, h, BLOCK)
+    if row < going:
+        put(before + (following + row) * units, 0, units, h, BLOCK)
+        put(states + (following + row) * units, 0, units, h, BLOCK)
+    else:
+        put(h_n + row * units, 0, units, h, BLOCK)
+
+
+@triton.jit(do_not_specialize=["at"])
+@no_type_check
+def backward(
+    a, z_gates, z_new, gain, shift, states, stats, dy, dh, around, p, dsums, at, units,
+    ACC: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """As `recurrent_lstm.backward`, with
+
+    p       (rows, 4H): of the summed inputs after the norms, of r and z (the same for both
+            terms), of the candidate's input term, of its recurrent term
+    dsums   (rows, 3H): of a
+    """
+    row = tl.program_id(0).to(tl.int64)
+    place = at + row
+    of_a, kept, of_gates = a + place * 3 * units, stats + place * 4, z_gates + place * 2 * units
+    mean, mean_n = tl.load(kept), tl.load(kept + 1)
+    rstd, rstd_n = tl.load(kept + 2), tl.load(kept + 3)
+    hat_r = (block(of_a, 0, units, ACC, BLOCK) - mean) * rstd
+    hat_z = (block(of_a, 1, units, ACC, BLOCK) - mean) * rstd
+    hat_n = (block(of_a, 2, units, ACC, BLOCK) - mean_n) * rstd_n
+    r = _affine(hat_r, gain, shift, 0, units, ACC, BLOCK)
+    r = sigmoid(r + block(of_gates, 0, units, ACC, BLOCK))
+    z = _affine(hat_z, gain, shift, 1, units, ACC, BLOCK)
+    z = sigmoid(z + block(of_gates, 1, units, ACC, BLOCK))
+    term = _affine(hat_n, gain, shift, 2, units, ACC, BLOCK)
+    n = tanh(block(z_new + place * units, 0, units, ACC, BLOCK) + r * term)
+    h = block(states + place * units, 0, units, ACC, BLOCK)
+
+    grad = block(dy + place * units, 0, units, ACC, BLOCK)
+    grad += block(dh + row * units, 0, units, ACC, BLOCK)
+    grad += block(around + row * units, 0, units, ACC, BLOCK)
+    put(around + row * units, 0, units, grad * z, BLOCK)
+    p_n = grad * (1 - z) * (1 - n * n)
+    p_z = grad * (h - n) * z * (1 - z)
+    p_r = p_n * term * r * (1 - r)
+    to = p + place * 4 * units
+    put(to, 0, units, p_r, BLOCK)
+    put(to, 1, units, p_z, BLOCK)
+    put(to, 2, units, p_n, BLOCK)
+    p_n *= r
+    put(to, 3, units, p_n, BLOCK)
+    p_r *= block(gain, 0, units, ACC, BLOCK)
+    p_z *= block(gain, 1, units, ACC, BLOCK)
+    p_n *= block(gain, 2, units, ACC, BLOCK)
+    plain = tl.sum(p_r + p_z, 0) / (2 * units)
+    along = tl.sum(p_r * hat_r + p_z * hat_z, 0) / (2 * units)
+    to = dsums + place * 3 * units
+    put(to, 0, units, rstd * (p_r - plain - hat_r * along), BLOCK)
+    put(to, 1, units, rstd * (p_z - plain - hat_z * along), BLOCK)
+    put(to, 2, units, through(p_n, hat_n, rstd_n, units), BLOCK)
+
+
+@triton.jit
+@no_type_check
+def _affine(hat, gain, shift, K: tl.constexpr, units, ACC: tl.constexpr, BLOCK: tl.constexpr):
+    return hat * block(gain, K, units, ACC, BLOCK) + block(shift, K, units, ACC, BLOCK)

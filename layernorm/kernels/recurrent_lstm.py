@@ -1,0 +1,202 @@
+"""What runs on the GPU in one step of the layer-normalized LSTM, beside the product W_h h.
+
+A program has one sequence's row of the step, all of it on chip: the norms' moments are taken in two
+passes over registers, in float32 (ACC; float64 for float64), the cell's state stays in it.
+
+    a       (rows, 4H): W_h h, or with one term or none (z is None) W_h h + W_x x
+    z       (rows, 4H): LN(W_x x) and all biases (two terms), else None
+    gain    (4H,) of the norm of a, None if it has none; shift (4H,): what is added where z is None
+    cells   (rows, H): the cell before the step;  before (rows, H): the state, for the next product
+    stats   (rows, 2 GROUPS + 2): means and scales of a's norms, then of the cell's
+
+All of them hold all steps; a step's rows begin at `at`. Gates stand in the order i, f, g, o.
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+from layernorm.kernels.recurrent_math import (
+    block,
+    centered,
+    normalize,
+    put,
+    sigmoid,
+    tanh,
+    through,
+)
+
+
+@triton.jit(do_not_specialize=["at", "following", "going"])
+@no_type_check
+def forward(
+    a, z, gain, shift, gain_c, shift_c, cells, before, y, h_n, c_n, stats, at, following, going,
+    units, EPS: tl.constexpr, ACC: tl.constexpr, GROUPS: tl.constexpr, CARRY: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The gates, the cell and the state. The first `going` rows go on to the step that begins at
+    `following`; those of the others are their sequences' last."""
+    row = tl.program_id(0).to(tl.int64)
+    place = at + row
+    of_a = a + place * 4 * units
+    i = block(of_a, 0, units, ACC, BLOCK)
+    f = block(of_a, 1, units, ACC, BLOCK)
+    g = block(of_a, 2, units, ACC, BLOCK)
+    o = block(of_a, 3, units, ACC, BLOCK)
+    keep = stats
+    if stats is not None:
+        keep = stats + place * (2 * GROUPS + 2)
+    if GROUPS == 1:
+        mean = tl.sum(i + f + g + o, 0) / (4 * units)
+        i = centered(i, mean, units, BLOCK)
+        f = centered(f, mean, units, BLOCK)
+        g = centered(g, mean, units, BLOCK)
+        o = centered(o, mean, units, BLOCK)
+        rstd = tl.rsqrt(tl.sum(i * i + f * f + g * g + o * o, 0) / (4 * units) + EPS)
+        i, f, g, o = i * rstd, f * rstd, g * rstd, o * rstd
+        if stats is not None:
+            tl.store(keep, mean)
+            tl.store(keep + 1, rstd)
+    if GROUPS == 4:
+        i, mean_i, rstd_i = normalize(i, units, EPS, BLOCK)
+        f, mean_f, rstd_f = normalize(f, units, EPS, BLOCK)
+        g, mean_g, rstd_g = normalize(g, units, EPS, BLOCK)
+        o, mean_o, rstd_o = normalize(o, units, EPS, BLOCK)
+        if stats is not None:
+            tl.store(keep, mean_i)
+            tl.store(keep + 1, mean_f)
+            tl.store(keep + 2, mean_g)
+            tl.store(keep + 3, mean_o)
+            tl.store(keep + 4, rstd_i)
+            tl.store(keep + 5, rstd_f)
+            tl.store(keep + 6, rstd_g)
+            tl.store(keep + 7, rstd_o)
+    i = sigmoid(_summed(i, z, gain, shift, place, 0, units, ACC, BLOCK))
+    f = sigmoid(_summed(f, z, gain, shift, place, 1, units, ACC, BLOCK))
+    g = tanh(_summed(g, z, gain, shift, place, 2, units, ACC, BLOCK))
+    o = sigmoid(_summed(o, z, gain, shift, place, 3, units, ACC, BLOCK))
+    c = f * block(cells + place * units, 0, units, ACC, BLOCK) + i * g
+    hat, mean_c, rstd_c = normalize(c, units, EPS, BLOCK)
+    if stats is not None:
+        tl.store(keep + 2 * GROUPS, mean_c)
+        tl.store(keep + 2 * GROUPS + 1, rstd_c)
+    normalized = hat * block(gain_c, 0, units, ACC, BLOCK) + block(shift_c, 0, units, ACC, BLOCK)
+    h = o * tanh(normalized)
+    if CARRY:
+        c = normalized
+    put(y + place * units, 0, units, h, BLOCK)
+    if row < going:
+        put(before + (following + row) * units, 0, units, h, BLOCK)
+        put(cells + (following + row) * units, 0, units, c, BLOCK)
+    else:
+        put(h_n + row * units, 0, units, h, BLOCK)
+        put(c_n + row * units, 0, units, c, BLOCK)
+
+
+@triton.jit(do_not_specialize=["at"])
+@no_type_check
+def backward(
+    a, z, gain, shift, gain_c, shift_c, cells, stats, dy, dh, around, dc, p, dsums, dcell, at,
+    units, ACC: tl.constexpr, GROUPS: tl.constexpr, CARRY: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """From the gradients of the state (dy of this step, dh through the next product, `around` it)
+    and of the cell (dc) to those before the step.
+
+        p       (rows, 4H): of the gates' summed inputs, after the norms
+        dsums   (rows, 4H): of a
+        dcell   (rows, 2H): the row's part of the gradients of the cell's gain and bias
+
+    dc and `around` are replaced, for the step before.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    place = at + row
+    of_a, kept = a + place * 4 * units, stats + place * (2 * GROUPS + 2)
+    hat_i, rstd_i = _hat(of_a, kept, 0, units, GROUPS, ACC, BLOCK)
+    hat_f, rstd_f = _hat(of_a, kept, 1, units, GROUPS, ACC, BLOCK)
+    hat_g, rstd_g = _hat(of_a, kept, 2, units, GROUPS, ACC, BLOCK)
+    hat_o, rstd_o = _hat(of_a, kept, 3, units, GROUPS, ACC, BLOCK)
+    i = sigmoid(_summed(hat_i, z, gain, shift, place, 0, units, ACC, BLOCK))
+    f = sigmoid(_summed(hat_f, z, gain, shift, place, 1, units, ACC, BLOCK))
+    g = tanh(_summed(hat_g, z, gain, shift, place, 2, units, ACC, BLOCK))
+    o = sigmoid(_summed(hat_o, z, gain, shift, place, 3, units, ACC, BLOCK))
+    c = block(cells + place * units, 0, units, ACC, BLOCK)
+    mean_c, rstd_c = tl.load(kept + 2 * GROUPS), tl.load(kept + 2 * GROUPS + 1)
+    hat = (f * c + i * g - mean_c) * rstd_c
+    gain_of_c = block(gain_c, 0, units, ACC, BLOCK)
+    q = tanh(hat * gain_of_c + block(shift_c, 0, units, ACC, BLOCK))
+
+    grad = block(dy + place * units, 0, units, ACC, BLOCK)
+    grad += block(dh + row * units, 0, units, ACC, BLOCK)
+    grad += block(around + row * units, 0, units, ACC, BLOCK)
+    put(around + row * units, 0, units, tl.zeros_like(grad), BLOCK)
+    later = block(dc + row * units, 0, units, ACC, BLOCK)
+    d = grad * o * (1 - q * q)
+    if CARRY:
+        d += later
+    put(dcell + place * 2 * units, 0, units, d * hat, BLOCK)
+    put(dcell + place * 2 * units, 1, units, d, BLOCK)
+    d = through(d * gain_of_c, hat, rstd_c, units)
+    if not CARRY:
+        d += later
+    put(dc + row * units, 0, units, d * f, BLOCK)
+
+    p_i = d * g * i * (1 - i)
+    p_f = d * c * f * (1 - f)
+    p_g = d * i * (1 - g * g)
+    p_o = grad * q * o * (1 - o)
+    to = p + place * 4 * units
+    put(to, 0, units, p_i, BLOCK)
+    put(to, 1, units, p_f, BLOCK)
+    put(to, 2, units, p_g, BLOCK)
+    put(to, 3, units, p_o, BLOCK)
+    if gain is not None:
+        p_i *= block(gain, 0, units, ACC, BLOCK)
+        p_f *= block(gain, 1, units, ACC, BLOCK)
+        p_g *= block(gain, 2, units, ACC, BLOCK)
+        p_o *= block(gain, 3, units, ACC, BLOCK)
+    if GROUPS == 1:
+        plain = tl.sum(p_i + p_f + p_g + p_o, 0) / (4 * units)
+        along = tl.sum(p_i * hat_i + p_f * hat_f + p_g * hat_g + p_o * hat_o, 0) / (4 * units)
+        p_i = rstd_i * (p_i - plain - hat_i * along)
+        p_f = rstd_f * (p_f - plain - hat_f * along)
+        p_g = rstd_g * (p_g - plain - hat_g * along)
+        p_o = rstd_o * (p_o - plain - hat_o * along)
+    if GROUPS == 4:
+        p_i = through(p_i, hat_i, rstd_i, units)
+        p_f = through(p_f, hat_f, rstd_f, units)
+        p_g = through(p_g, hat_g, rstd_g, units)
+        p_o = through(p_o, hat_o, rstd_o, units)
+    to = dsums + place * 4 * units
+    put(to, 0, units, p_i, BLOCK)
+    put(to, 1, units, p_f, BLOCK)
+    put(to, 2, units, p_g, BLOCK)
+    put(to, 3, units, p_o, BLOCK)
+
+
+@triton.jit
+@no_type_check
+def _hat(of_a, kept, K: tl.constexpr, units, GROUPS: tl.constexpr, ACC: tl.constexpr,
+         BLOCK: tl.constexpr):  # fmt: skip
+    """Gate K's normalized values, and their scale; without a norm the values themselves."""
+    hat = block(of_a, K, units, ACC, BLOCK)
+    rstd = tl.full((), 1.0, ACC)
+    if GROUPS > 0:
+        group: tl.constexpr = K if GROUPS == 4 else 0
+        rstd = tl.load(kept + GROUPS + group)
+        hat = (hat - tl.load(kept + group)) * rstd
+    return hat, rstd
+
+
+@triton.jit
+@no_type_check
+def _summed(hat, z, gain, shift, place, K: tl.constexpr, units, ACC: tl.constexpr,
+            BLOCK: tl.constexpr):  # fmt: skip
+    """What gate K's sigmoid or tanh is taken of."""
+    if gain is not None:
+        hat *= block(gain, K, units, ACC, BLOCK)
+    if z is not None:
+        hat += block(z + place * 4 * units, K, units, ACC, BLOCK)
+    else:
+        hat += block(shift, K, units, ACC, BLOCK)
+    return hat

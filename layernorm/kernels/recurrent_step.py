@@ -1,0 +1,182 @@
+"""The loop over time steps on the GPU: in each a product with the state and one kernel.
+
+Everything that a step needs lies in arrays over all steps, in the order of the sequences' rows
+(`layernorm.recurrent.definition`): a kernel puts the new state where the next step's product reads
+it, so that nothing is moved between the two.
+"""
+
+from functools import lru_cache
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from layernorm.kernels import launch, recurrent_gru, recurrent_lstm
+
+LONGEST = 4096  # units that one program holds
+
+
+class Form(NamedTuple):
+    """What is normalized in a step."""
+
+    gates: int  # blocks of H among the summed inputs
+    norms: tuple[int, ...]  # over how many of them each norm of a term goes
+    terms: int  # how many terms have norms of their own; 1: their sum has
+    carry: bool = False  # the normalized cell is the next
+    cell: bool = True
+
+
+FORMS = {
+    "paper": Form(4, (4,), 2),
+    "joint": Form(4, (4,), 1),
+    "per_gate": Form(4, (1, 1, 1, 1), 1, carry=True),
+    "cell_only": Form(4, (), 0),
+    "carried": Form(4, (4,), 2, carry=True),
+    "gru": Form(3, (2, 1), 2, cell=False),
+}
+
+
+def spans(form: Form, units: int) -> list[slice]:
+    """The columns of each norm of the summed inputs.
+
+    >>> spans(FORMS["gru"], 5)
+    [slice(0, 10, None), slice(10, 15, None)]
+    """
+    ends = list(accumulate(n * units for n in form.norms))
+    return [slice(end - n * units, end) for n, end in zip(form.norms, ends, strict=True)]
+
+
+class Step(NamedTuple):
+    """Rows at..at+rows-1. The first `known` have their state from the step before, the others from
+    the initial state; the first `going` go on to the step that begins at `following`."""
+
+    at: int
+    rows: int
+    known: int
+    following: int
+    going: int
+
+
+@lru_cache(maxsize=128)
+def plan(sizes: tuple[int, ...], reverse: bool) -> list[Step]:
+    """The steps in the order in which they are computed.
+
+    >>> plan((2, 1), reverse=False)
+    [Step(at=0, rows=2, known=0, following=2, going=1), Step(at=2, rows=1, known=1, following=0, going=0)]
+    """  # noqa: E501
+    begins = [0, *accumulate(sizes)]
+    order = range(len(sizes))
+    steps = [(begins[t], sizes[t]) for t in (reversed(order) if reverse else order)]
+    around = [(0, 0), *steps, (0, 0)]
+    return [
+        Step(at, n, min(n, before), following, min(n, after))
+        for (_, before), (at, n), (following, after) in zip(
+            around, around[1:], around[2:], strict=False
+        )
+    ]
+
+
+class Weights(NamedTuple):
+    """What the kernels read: `w` (G H, H) of the product, gain and shift of its norm (or of the sum
+    of both terms), and of the cell's. What is not there is None."""
+
+    w: Tensor
+    gain: Tensor | None
+    shift: Tensor | None
+    gain_c: Tensor | None
+    shift_c: Tensor | None
+
+
+class Arrays(NamedTuple):
+    """Of all steps: see `recurrent_lstm` and `recurrent_gru`. For the GRU `cells` are its states
+    before they are rounded for the product."""
+
+    a: Tensor
+    before: Tensor
+    cells: Tensor
+    stats: Tensor | None
+    z: tuple[Tensor, ...]  # one for each norm of the input term
+
+
+def forward(
+    form: Form, steps: list[Step], arrays: Arrays, weights: Weights, h0: Tensor, c0: Tensor | None,
+    eps: float, y: Tensor, h_n: Tensor, c_n: Tensor | None,
+) -> None:  # fmt: skip
+    """Fill in y, the last states, and what `arrays` hold but z (and a, where there is none)."""
+    units = h_n.shape[1]
+    w, options = weights.w.t(), _options(form, units, arrays.cells)
+    states = c0 if form.cell else h0
+    for step in steps:
+        here = slice(step.at, step.at + step.rows)
+        if step.known < step.rows:
+            entering, to = slice(step.known, step.rows), slice(step.at + step.known, here.stop)
+            arrays.before[to].copy_(h0[entering])
+            arrays.cells[to].copy_(states[entering])
+        if form.terms == 2:
+            torch.mm(arrays.before[here], w, out=arrays.a[here])
+        else:
+            arrays.a[here].addmm_(arrays.before[here], w)
+        where = arrays.stats, step.at, step.following, step.going, units
+        if form.cell:
+            recurrent_lstm.forward[(step.rows,)](
+                arrays.a, arrays.z[0] if arrays.z else None, *weights[1:], arrays.cells,
+                arrays.before, y, h_n, c_n, *where, EPS=eps, **options,
+            )  # fmt: skip
+        else:
+            recurrent_gru.forward[(step.rows,)](
+                arrays.a, *arrays.z, *weights[1:3], arrays.cells, arrays.before, y, h_n, *where,
+                EPS=eps, **options,
+            )  # fmt: skip
+
+
+class Gradients(NamedTuple):
+    """Of all steps: p after the norms of the summed inputs, dsums before them, and dcell, what the
+    cell's gain and bias add up."""
+
+    p: Tensor
+    dsums: Tensor
+    dcell: Tensor | None
+
+
+def backward(
+    form: Form, steps: list[Step], arrays: Arrays, weights: Weights, dy: Tensor,
+    dh_n: Tensor | None, dc_n: Tensor | None, batch: int,
+) -> tuple[Gradients, Tensor, Tensor | None]:  # fmt: skip
+    """The gradients of all steps, of h0 and of c0."""
+    rows, units = dy.shape
+    like, options = arrays.cells, _options(form, units, arrays.cells)
+    found = Gradients(
+        like.new_empty(rows, 4 * units),
+        torch.empty_like(arrays.a),
+        like.new_empty(rows, 2 * units) if form.cell else None,
+    )
+    around, dc = (_start(like, batch, units, d) for d in (dh_n, dc_n))
+    dh = arrays.a.new_zeros(batch, units)
+    for step in reversed(steps):
+        if form.cell:
+            recurrent_lstm.backward[(step.rows,)](
+                arrays.a, arrays.z[0] if arrays.z else None, *weights[1:], arrays.cells,
+                arrays.stats, dy, dh, around, dc, *found, step.at, units, **options,
+            )  # fmt: skip
+        else:
+            recurrent_gru.backward[(step.rows,)](
+                arrays.a, *arrays.z, *weights[1:3], arrays.cells, arrays.stats, dy, dh, around,
+                *found[:2], step.at, units, **options,
+            )  # fmt: skip
+        here = slice(step.at, step.at + step.rows)
+        torch.mm(found.dsums[here], weights.w, out=dh[: step.rows])
+    return found, around.add_(dh), dc if form.cell else None
+
+
+def _start(like: Tensor, batch: int, units: int, gradient: Tensor | None) -> Tensor:
+    start = like.new_zeros(batch, units)
+    return start if gradient is None else start.copy_(gradient)
+
+
+def _options(form: Form, units: int, like: Tensor) -> dict:
+    block = triton.next_power_of_2(units)
+    options = {"ACC": launch._accumulator(like)[1], "BLOCK": block}
+    options["num_warps"] = min(16, max(1, block // 128))
+    return options | ({"GROUPS": len(form.norms), "CARRY": form.carry} if form.cell else {})
