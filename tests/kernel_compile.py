@@ -31,7 +31,7 @@ def compiled(kernel, arch: int, warps: int, pointers: dict, missing=(), **consta
             signature[name] = "constexpr"
             continue
         signature[name] = f"*{pointers[name]}" if name in pointers else "i32"
-        if name not in ("rows", "count"):
+        if name not in ("rows", "count", "at", "following", "going"):
             attributes[(i,)] = [["tt.divisibility", 16]]
     known = {(i,): constants[name] for i, name in enumerate(kernel.arg_names) if name in constants}
     source = ASTSource(fn=kernel, signature=signature, constexprs=known, attrs=attributes)

@@ -35,28 +35,33 @@ def forward(
     """The new state; where it goes is as in `recurrent_lstm.forward`."""
     row = tl.program_id(0).to(tl.int64)
     place = at + row
-    of_a = a + place * 3 * units
+    of_a, of_gates = a + place * 3 * units, z_gates + place * 2 * units
     r = block(of_a, 0, units, ACC, BLOCK)
     z = block(of_a, 1, units, ACC, BLOCK)
+    n = block(of_a, 2, units, ACC, BLOCK)
+    # all that is read, before the sums, at which a program's threads wait for each other
+    gain_r, add_r = _affine(gain, shift, 0, units, ACC, BLOCK)
+    gain_z, add_z = _affine(gain, shift, 1, units, ACC, BLOCK)
+    gain_n, add_n = _affine(gain, shift, 2, units, ACC, BLOCK)
+    x_r = block(of_gates, 0, units, ACC, BLOCK)
+    x_z = block(of_gates, 1, units, ACC, BLOCK)
+    x_n = block(z_new + place * units, 0, units, ACC, BLOCK)
+    h = block(states + place * units, 0, units, ACC, BLOCK)
     mean = tl.sum(r + z, 0) / (2 * units)
     r = centered(r, mean, units, BLOCK)
     z = centered(z, mean, units, BLOCK)
     rstd = tl.rsqrt(tl.sum(r * r + z * z, 0) / (2 * units) + EPS)
-    n, mean_n, rstd_n = normalize(block(of_a, 2, units, ACC, BLOCK), units, EPS, BLOCK)
+    n, mean_n, rstd_n = normalize(n, units, EPS, BLOCK)
     if stats is not None:
         keep = stats + place * 4
         tl.store(keep, mean)
         tl.store(keep + 1, mean_n)
         tl.store(keep + 2, rstd)
         tl.store(keep + 3, rstd_n)
-    of_gates = z_gates + place * 2 * units
-    r = _affine(r * rstd, gain, shift, 0, units, ACC, BLOCK)
-    r = sigmoid(r + block(of_gates, 0, units, ACC, BLOCK))
-    z = _affine(z * rstd, gain, shift, 1, units, ACC, BLOCK)
-    z = sigmoid(z + block(of_gates, 1, units, ACC, BLOCK))
-    n = _affine(n, gain, shift, 2, units, ACC, BLOCK)
-    n = tanh(block(z_new + place * units, 0, units, ACC, BLOCK) + r * n)
-    h = (1 - z) * n + z * block(states + place * units, 0, units, ACC, BLOCK)
+    r = sigmoid(r * rstd * gain_r + add_r + x_r)
+    z = sigmoid(z * rstd * gain_z + add_z + x_z)
+    n = tanh(x_n + r * (n * gain_n + add_n))
+    h = (1 - z) * n + z * h
     put(y + place * units, 0, units, h, BLOCK)
     if row < going:
         put(before + (following + row) * units, 0, units, h, BLOCK)
@@ -85,11 +90,12 @@ def backward(
     hat_r = (block(of_a, 0, units, ACC, BLOCK) - mean) * rstd
     hat_z = (block(of_a, 1, units, ACC, BLOCK) - mean) * rstd
     hat_n = (block(of_a, 2, units, ACC, BLOCK) - mean_n) * rstd_n
-    r = _affine(hat_r, gain, shift, 0, units, ACC, BLOCK)
-    r = sigmoid(r + block(of_gates, 0, units, ACC, BLOCK))
-    z = _affine(hat_z, gain, shift, 1, units, ACC, BLOCK)
-    z = sigmoid(z + block(of_gates, 1, units, ACC, BLOCK))
-    term = _affine(hat_n, gain, shift, 2, units, ACC, BLOCK)
+    gain_r, add_r = _affine(gain, shift, 0, units, ACC, BLOCK)
+    gain_z, add_z = _affine(gain, shift, 1, units, ACC, BLOCK)
+    gain_n, add_n = _affine(gain, shift, 2, units, ACC, BLOCK)
+    r = sigmoid(hat_r * gain_r + add_r + block(of_gates, 0, units, ACC, BLOCK))
+    z = sigmoid(hat_z * gain_z + add_z + block(of_gates, 1, units, ACC, BLOCK))
+    term = hat_n * gain_n + add_n
     n = tanh(block(z_new + place * units, 0, units, ACC, BLOCK) + r * term)
     h = block(states + place * units, 0, units, ACC, BLOCK)
 
@@ -106,9 +112,7 @@ def backward(
     put(to, 2, units, p_n, BLOCK)
     p_n *= r
     put(to, 3, units, p_n, BLOCK)
-    p_r *= block(gain, 0, units, ACC, BLOCK)
-    p_z *= block(gain, 1, units, ACC, BLOCK)
-    p_n *= block(gain, 2, units, ACC, BLOCK)
+    p_r, p_z, p_n = p_r * gain_r, p_z * gain_z, p_n * gain_n
     plain = tl.sum(p_r + p_z, 0) / (2 * units)
     along = tl.sum(p_r * hat_r + p_z * hat_z, 0) / (2 * units)
     to = dsums + place * 3 * units
@@ -119,5 +123,5 @@ def backward(
 
 @triton.jit
 @no_type_check
-def _affine(hat, gain, shift, K: tl.constexpr, units, ACC: tl.constexpr, BLOCK: tl.constexpr):
-    return hat * block(gain, K, units, ACC, BLOCK) + block(shift, K, units, ACC, BLOCK)
+def _affine(gain, shift, K: tl.constexpr, units, ACC: tl.constexpr, BLOCK: tl.constexpr):
+    return block(gain, K, units, ACC, BLOCK), block(shift, K, units, ACC, BLOCK)

@@ -44,6 +44,14 @@ def forward(
     f = block(of_a, 1, units, ACC, BLOCK)
     g = block(of_a, 2, units, ACC, BLOCK)
     o = block(of_a, 3, units, ACC, BLOCK)
+    # all that is read, before the sums, at which a program's threads wait for each other
+    gain_i, add_i = _affine(z, gain, shift, place, 0, units, ACC, BLOCK)
+    gain_f, add_f = _affine(z, gain, shift, place, 1, units, ACC, BLOCK)
+    gain_g, add_g = _affine(z, gain, shift, place, 2, units, ACC, BLOCK)
+    gain_o, add_o = _affine(z, gain, shift, place, 3, units, ACC, BLOCK)
+    c = block(cells + place * units, 0, units, ACC, BLOCK)
+    gain_of_c = block(gain_c, 0, units, ACC, BLOCK)
+    add_c = block(shift_c, 0, units, ACC, BLOCK)
     keep = stats
     if stats is not None:
         keep = stats + place * (2 * GROUPS + 2)
@@ -72,16 +80,16 @@ def forward(
             tl.store(keep + 5, rstd_f)
             tl.store(keep + 6, rstd_g)
             tl.store(keep + 7, rstd_o)
-    i = sigmoid(_summed(i, z, gain, shift, place, 0, units, ACC, BLOCK))
-    f = sigmoid(_summed(f, z, gain, shift, place, 1, units, ACC, BLOCK))
-    g = tanh(_summed(g, z, gain, shift, place, 2, units, ACC, BLOCK))
-    o = sigmoid(_summed(o, z, gain, shift, place, 3, units, ACC, BLOCK))
-    c = f * block(cells + place * units, 0, units, ACC, BLOCK) + i * g
+    i = sigmoid(i * gain_i + add_i)
+    f = sigmoid(f * gain_f + add_f)
+    g = tanh(g * gain_g + add_g)
+    o = sigmoid(o * gain_o + add_o)
+    c = f * c + i * g
     hat, mean_c, rstd_c = normalize(c, units, EPS, BLOCK)
     if stats is not None:
         tl.store(keep + 2 * GROUPS, mean_c)
         tl.store(keep + 2 * GROUPS + 1, rstd_c)
-    normalized = hat * block(gain_c, 0, units, ACC, BLOCK) + block(shift_c, 0, units, ACC, BLOCK)
+    normalized = hat * gain_of_c + add_c
     h = o * tanh(normalized)
     if CARRY:
         c = normalized
@@ -116,10 +124,14 @@ def backward(
     hat_f, rstd_f = _hat(of_a, kept, 1, units, GROUPS, ACC, BLOCK)
     hat_g, rstd_g = _hat(of_a, kept, 2, units, GROUPS, ACC, BLOCK)
     hat_o, rstd_o = _hat(of_a, kept, 3, units, GROUPS, ACC, BLOCK)
-    i = sigmoid(_summed(hat_i, z, gain, shift, place, 0, units, ACC, BLOCK))
-    f = sigmoid(_summed(hat_f, z, gain, shift, place, 1, units, ACC, BLOCK))
-    g = tanh(_summed(hat_g, z, gain, shift, place, 2, units, ACC, BLOCK))
-    o = sigmoid(_summed(hat_o, z, gain, shift, place, 3, units, ACC, BLOCK))
+    gain_i, add_i = _affine(z, gain, shift, place, 0, units, ACC, BLOCK)
+    gain_f, add_f = _affine(z, gain, shift, place, 1, units, ACC, BLOCK)
+    gain_g, add_g = _affine(z, gain, shift, place, 2, units, ACC, BLOCK)
+    gain_o, add_o = _affine(z, gain, shift, place, 3, units, ACC, BLOCK)
+    i = sigmoid(hat_i * gain_i + add_i)
+    f = sigmoid(hat_f * gain_f + add_f)
+    g = tanh(hat_g * gain_g + add_g)
+    o = sigmoid(hat_o * gain_o + add_o)
     c = block(cells + place * units, 0, units, ACC, BLOCK)
     mean_c, rstd_c = tl.load(kept + 2 * GROUPS), tl.load(kept + 2 * GROUPS + 1)
     hat = (f * c + i * g - mean_c) * rstd_c
@@ -150,11 +162,7 @@ def backward(
     put(to, 1, units, p_f, BLOCK)
     put(to, 2, units, p_g, BLOCK)
     put(to, 3, units, p_o, BLOCK)
-    if gain is not None:
-        p_i *= block(gain, 0, units, ACC, BLOCK)
-        p_f *= block(gain, 1, units, ACC, BLOCK)
-        p_g *= block(gain, 2, units, ACC, BLOCK)
-        p_o *= block(gain, 3, units, ACC, BLOCK)
+    p_i, p_f, p_g, p_o = p_i * gain_i, p_f * gain_f, p_g * gain_g, p_o * gain_o
     if GROUPS == 1:
         plain = tl.sum(p_i + p_f + p_g + p_o, 0) / (4 * units)
         along = tl.sum(p_i * hat_i + p_f * hat_f + p_g * hat_g + p_o * hat_o, 0) / (4 * units)
@@ -190,13 +198,13 @@ def _hat(of_a, kept, K: tl.constexpr, units, GROUPS: tl.constexpr, ACC: tl.const
 
 @triton.jit
 @no_type_check
-def _summed(hat, z, gain, shift, place, K: tl.constexpr, units, ACC: tl.constexpr,
-            BLOCK: tl.constexpr):  # fmt: skip
-    """What gate K's sigmoid or tanh is taken of."""
+def _affine(z, gain, shift, place, K: tl.constexpr, units, ACC: tl.constexpr, BLOCK: tl.constexpr):
+    """What gate K's normalized values are multiplied by, and what is added."""
+    times = tl.full((), 1.0, ACC)
     if gain is not None:
-        hat *= block(gain, K, units, ACC, BLOCK)
+        times = block(gain, K, units, ACC, BLOCK)
     if z is not None:
-        hat += block(z + place * 4 * units, K, units, ACC, BLOCK)
+        add = block(z + place * 4 * units, K, units, ACC, BLOCK)
     else:
-        hat += block(shift, K, units, ACC, BLOCK)
-    return hat
+        add = block(shift, K, units, ACC, BLOCK)
+    return times, add

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 
 from layernorm.kernels import launch, recurrent_gru, recurrent_lstm
@@ -106,7 +107,7 @@ def forward(
 ) -> None:  # fmt: skip
     """Fill in y, the last states, and what `arrays` hold but z (and a, where there is none)."""
     units = h_n.shape[1]
-    w, options = weights.w.t(), _options(form, units, arrays.cells)
+    w, options = weights.w.t(), launch_options(form, units, launch._accumulator(arrays.cells)[1])
     states = c0 if form.cell else h0
     for step in steps:
         here = slice(step.at, step.at + step.rows)
@@ -146,7 +147,7 @@ def backward(
 ) -> tuple[Gradients, Tensor, Tensor | None]:  # fmt: skip
     """The gradients of all steps, of h0 and of c0."""
     rows, units = dy.shape
-    like, options = arrays.cells, _options(form, units, arrays.cells)
+    like, options = arrays.cells, launch_options(form, units, launch._accumulator(arrays.cells)[1])
     found = Gradients(
         like.new_empty(rows, 4 * units),
         torch.empty_like(arrays.a),
@@ -175,8 +176,8 @@ def _start(like: Tensor, batch: int, units: int, gradient: Tensor | None) -> Ten
     return start if gradient is None else start.copy_(gradient)
 
 
-def _options(form: Form, units: int, like: Tensor) -> dict:
+def launch_options(form: Form, units: int, acc: tl.dtype) -> dict:
+    """What both kernels of a form are compiled for; four values of a block are in a thread."""
     block = triton.next_power_of_2(units)
-    options = {"ACC": launch._accumulator(like)[1], "BLOCK": block}
-    options["num_warps"] = min(16, max(1, block // 128))
+    options = {"ACC": acc, "BLOCK": block, "num_warps": min(16, max(1, block // 128))}
     return options | ({"GROUPS": len(form.norms), "CARRY": form.carry} if form.cell else {})
