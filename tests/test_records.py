@@ -76,6 +76,22 @@ def test_a_diverged_run_is_a_result_in_strict_json(value):
         assert back.result["diverged_at"] == 1
 
 
+def test_what_runs_share_is_published_once():
+    steps = [123456, 234567]
+    result = {
+        "curves": {"loss": {"step": steps, "value": [2.0, 1.0]}},
+        "final": {"share_at_the_border": 0.5},
+    }
+    paths = [records.save(run(result, seed=seed)) for seed in range(3)]
+    (file,) = records.publish(paths)
+    text = file.read_text()
+    assert text.count("share_at_the_border") == text.count("123456") == 1
+    for path in paths:
+        path.unlink()
+    assert [back.result["final"] for back in records.runs()] == 3 * [result["final"]]
+    assert [back.result["curves"]["loss"]["step"] for back in records.runs()] == 3 * [steps]
+
+
 def test_arrays_and_tensors_become_plain_numbers():
     curve = {"step": np.arange(2), "value": torch.tensor([1.0, 2.0])}
     record = run(

@@ -1,7 +1,7 @@
 """Published records: the runs of one sweep in one compact file of the package.
 
 One line per run, sorted, so that a new run is a new line for git; what runs share (environments,
-module hashes, steps) is written once under its hash. Curves keep six significant digits, final
+module hashes, steps, names of final metrics) is written once under its hash. Curves keep six significant digits, final
 metrics all of them.
 """
 
@@ -111,6 +111,8 @@ def _pack(records: list[Record]) -> str:
         for curve in result["curves"].values():
             curve["step"] = share(curve["step"])
             curve["value"] = [_short(value) for value in curve["value"]]
+        final = result["final"]
+        result["final"] = {"metric": share(list(final)), "value": list(final.values())}
         run = {
             "config": {**record.config},
             "result": result,
@@ -168,6 +170,9 @@ def _unpack(content: bytes, name: str) -> tuple[Record, ...]:
         for run in document["runs"]:
             for curve in run["result"]["curves"].values():
                 curve["step"] = shared[curve["step"]]
+            final = run["result"]["final"]
+            named = zip(shared[final["metric"]], final["value"], strict=True)
+            run["result"]["final"] = dict(named)
             records.append(
                 Record(
                     {**head, **run["config"]},
@@ -177,7 +182,7 @@ def _unpack(content: bytes, name: str) -> tuple[Record, ...]:
                     shared[run["depends"]],
                 )
             )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise RecordError(
             f"published record {name} is not a sweep ({error!r}): publish the sweep again"
         ) from error
