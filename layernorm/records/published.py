@@ -1,8 +1,8 @@
 """Published records: the runs of one sweep in one compact file of the package.
 
 One line per run, sorted, so that a new run is a new line for git; what runs share (environments,
-module hashes, steps, names of final metrics) is written once under its hash. Curves keep six significant digits, final
-metrics all of them.
+module hashes, steps, names of final metrics) is written once under its hash. Curves keep six
+significant digits, final metrics all of them.
 """
 
 from __future__ import annotations

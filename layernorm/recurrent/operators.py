@@ -1,10 +1,10 @@
 """The fused path as torch operators: `layernorm::lstm`, `layernorm::gru` and their gradients.
 
 Registered, they pass through `torch.compile` and `torch.export` as they are. A forward operator
-also returns what its gradient needs, as one tensor: per row the normalized summed inputs, for the
-LSTM the gates and the new cell before its norm, and the norms' scales; at the end the number of
-threads, since the order of a row's units depends on it and the gradient may be asked for under
-another number.
+also returns what its gradient needs, as one tensor: per row the normalized summed inputs (where
+there are none, the gates), for the LSTM the new cell before its norm, and the norms' scales; at the
+end the number of threads, since the order of a row's units depends on it and the gradient may be
+asked for under another number.
 
 Imported at first use: torch's registration brings in SymPy, which `import layernorm` need not.
 """
@@ -88,8 +88,8 @@ def _parts(kept: Tensor, rows: int, **widths: int) -> dict[str, Tensor]:
 
 def _lstm_widths(units: int, variant: str) -> dict[str, int]:
     terms, groups, _ = VARIANTS[variant]
-    widths = {"gates": 4 * units, "cell": units, "scales": 2 * groups + 2}
-    return widths | dict.fromkeys(("hat_h", "hat_x")[:terms], 4 * units)
+    widths = {"cell": units, "scales": 2 * groups + 2}
+    return widths | dict.fromkeys(("hat_h", "hat_x")[:terms] or ("gates",), 4 * units)
 
 
 def _gru_widths(units: int) -> dict[str, int]:

@@ -1,5 +1,5 @@
 // The gradient of LstmForward, from the last step to the first. Of each step the forward pass has
-// kept the normalized summed inputs, the gates, c' and the norms' scales.
+// kept the normalized summed inputs, c' and the norms' scales; without such norms, the gates.
 #pragma once
 #include "sequence.h"
 
@@ -20,9 +20,9 @@ template <class T> class LstmBackward {
   struct Member {
     T* w_hh;
     const T** rows;  // of w_hh, in the order of summed inputs
-    T *gain_x, *gain_h, *gain_c, *shift_c;
-    T* p;           // gradients of the gates' summed inputs
-    T *dc, *dhat;  // gradients of the state that goes on and of ĉ
+    T *gain_x, *gain_h, *gain_c, *shift, *shift_c;
+    T *p, *opened;  // of a step: gradients of the gates' summed inputs; the gates, if made again
+    T *dc, *dhat;   // gradients of the state that goes on and of ĉ
     Sums<T> *of_x, *of_h, *of_c;
     Total<T> dshift, dgain_x, dgain_h, dgain_c, dshift_c;
   };
@@ -47,8 +47,9 @@ template <class T> class LstmBackward {
       auto parts = [&](int64_t count) { return scratch.take<Sums<T>>(count * a.batch); };
       auto total = [&](int64_t count) { return take_total<T>(scratch, count); };
       members[k] = {take(4 * a.units * padded<T>(n)), scratch.take<const T*>(4 * a.units),
-                    take(4 * n), take(4 * n), take(n), take(n),
-                    take(a.batch * 4 * n), take(a.batch * n), take(a.batch * n),
+                    take(4 * n), take(4 * n), take(n), take(4 * n), take(n),
+                    take(a.batch * 4 * n), take(a.gates ? 0 : a.batch * 4 * n),
+                    take(a.batch * n), take(a.batch * n),
                     parts(a.groups), parts(a.groups), parts(1),
                     total(4 * n), total(4 * n), total(4 * n), total(n), total(n)};
     }
@@ -64,6 +65,9 @@ template <class T> class LstmBackward {
     mine.gather(m.gain_x, a.gain_x, 4, 1);
     mine.gather(m.gain_h, a.gain_h, 4, 1);
     mine.gather(m.gain_c, a.gain_c, 1, 1);
+    mine.gather(m.shift, a.bias, 4);
+    mine.add(m.shift, a.bias_x, 4);
+    mine.add(m.shift, a.bias_h, 4);
     mine.gather(m.shift_c, a.bias_c, 1);
     for (const auto& t : {m.dshift, m.dgain_x, m.dgain_h, m.dgain_c, m.dshift_c}) t.clear();
     for (int64_t r = team.first_row(k); r < team.last_row(k, a.batch); ++r)
@@ -86,7 +90,7 @@ template <class T> class LstmBackward {
       for (int64_t s = block->last - 1; s >= block->first; --s) {
         const int64_t t = steps.time(s), offset = steps.offset(t);
         const int64_t hi = team.last_row(k, steps.rows(t)), count = std::max<int64_t>(hi - lo, 0);
-        for (int64_t r = lo; r < hi; ++r) output(k, r, offset + r);
+        for (int64_t r = lo; r < hi; ++r) open(k, r, offset + r), output(k, r, offset + r);
         barrier.wait();
         for (int64_t r = lo; r < hi; ++r) gates(k, r, offset + r, steps.before(s, r));
         for (const auto& total : {m.dshift, m.dgain_x, m.dgain_h, m.dgain_c, m.dshift_c})
@@ -104,6 +108,35 @@ template <class T> class LstmBackward {
     finish(k);
   }
 
+  // The gates of a row, as the forward pass had them. To compute them again from the normalized
+  // summed inputs, which are read anyway, takes less time than to write them and read them back.
+  void open(int k, int64_t r, int64_t at) {
+    if (a.gates) return;
+    const Member& m = members[k];
+    const int64_t n = team.size(k), place = 4 * (at * a.units + team.first(k));
+    const T *hat_h = in<T>(a.hat_h) + place, *hat_x = in<T>(a.hat_x) + place;
+    const T *gain_h = m.gain_h, *gain_x = m.gain_x, *shift = m.shift;
+    T *i = m.opened + r * 4 * n, *f = i + n, *g = f + n, *o = g + n;
+    const auto all = [=](auto summed) {
+      each_unit<T>(n, [=](int64_t j) {
+        i[j] = sigmoid(summed(j)), f[j] = sigmoid(summed(n + j));
+        g[j] = tanh_(summed(2 * n + j)), o[j] = sigmoid(summed(3 * n + j));
+      });
+    };
+    const auto with_h = [=](int64_t j) { return hat_h[j] * gain_h[j] + shift[j]; };
+    if (a.terms == 2)
+      all([=](int64_t j) { return hat_x[j] * gain_x[j] + with_h(j); });
+    else
+      all(with_h);
+  }
+
+  // The four gates of a row, each of n units.
+  const T* opened(int k, int64_t r, int64_t at) const {
+    const int64_t n = team.size(k);
+    return a.gates ? in<T>(a.gates) + 4 * (at * a.units + team.first(k))
+                   : members[k].opened + r * 4 * n;
+  }
+
   // From dh' back through h' = o tanh(LN(c')), up to the norm.
   void output(int k, int64_t r, int64_t at) {
     const Member& m = members[k];
@@ -112,7 +145,7 @@ template <class T> class LstmBackward {
     const T mean = scales[0], inverse = scales[1];
     const T *cell = in<T>(a.cell) + at * H + first, *dy = in<T>(a.dy) + at * H + first;
     const T *dh_next = dh + r * H + first, *dc = m.dc + r * n;
-    const T* o = in<T>(a.gates) + 4 * (at * H + first) + 3 * n;
+    const T* o = opened(k, r, at) + 3 * n;
     T* dp = m.p + (r * 4 + 3) * n;
     const T *gain_c = m.gain_c, *shift_c = m.shift_c;
     T *dhat = m.dhat + r * n, *dgain_c = m.dgain_c.step, *dshift_c = m.dshift_c.step;
@@ -150,7 +183,7 @@ template <class T> class LstmBackward {
     const T* cell = in<T>(a.cell) + at * H + first;
     const T* c = (before < 0 ? in<T>(a.c0) + r * H : in<T>(a.cell) + before * H) + first;
     const int64_t place = 4 * (at * H + first);
-    const T *i = in<T>(a.gates) + place, *f = i + n, *g = f + n;
+    const T *i = opened(k, r, at), *f = i + n, *g = f + n;
     T *p = m.p + r * 4 * n, *pi = p, *pf = p + n, *pg = p + 2 * n;
     T *dc = m.dc + r * n, *dhat = m.dhat + r * n;  // dhat's place is then c's, the state before
     const T carry = a.carry ? 1 : 0;
