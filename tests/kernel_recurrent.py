@@ -47,13 +47,13 @@ class Case(NamedTuple):
     eps: float = 1e-5
 
 
-def converted(value, dtype: torch.dtype):
-    """Tensors, in tuples of all kinds, as leaves on the device."""
+def converted(value, dtype: torch.dtype, device: str = DEVICE):
+    """Tensors, in tuples of all kinds, as leaves on a device."""
     if isinstance(value, Tensor):
-        return value.detach().to(DEVICE, dtype).requires_grad_()
+        return value.detach().to(device, dtype).requires_grad_()
     if value is None:
         return None
-    parts = [converted(part, dtype) for part in value]
+    parts = [converted(part, dtype, device) for part in value]
     return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
 
 
@@ -102,8 +102,8 @@ def agrees(case: Case, tolerance: float = 1e-11) -> None:
 
 
 def as_exact(case: Case, dtype: torch.dtype) -> None:
-    """Within twice the error that the definition itself makes in this type, or within four roundings
-    where it makes less."""
+    """Within twice the error that the definition itself makes in this type; four roundings where it
+    makes less."""
     floor = 4 * torch.finfo(dtype).eps
     low = tensors(case, dtype)
     exact = converted(low, F64)  # the very same numbers

@@ -167,6 +167,7 @@ def test_column_sums(programs, monkeypatch):
     """Several tiles, programs that have more than one, tails, rows and columns with gaps."""
     monkeypatch.setattr(launch, "_chip", lambda device: launch.Chip(programs, 0))
     monkeypatch.setattr(recurrent_sums, "ROWS", 4)
+    monkeypatch.setattr(recurrent_sums, "AT_ONCE", 2)  # for two blocks of columns
     whole = torch.randn(37, 90, dtype=F64, generator=torch.Generator().manual_seed(1))
     whole = whole.to(DEVICE)
     dy, a, stats = whole[:, 3:70], whole[:, 20:87], whole[:, 88:]

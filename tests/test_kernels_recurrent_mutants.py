@@ -4,6 +4,7 @@ must be noticed by the comparisons that the real ones pass."""
 
 import importlib
 import inspect
+import sys
 from typing import NamedTuple
 
 import pytest
@@ -16,7 +17,6 @@ from layernorm.kernels import (
     recurrent_graphs,
     recurrent_operator,
     recurrent_step,
-    recurrent_sums,
 )
 
 pytestmark = ON_GPU
@@ -71,43 +71,49 @@ MUTANTS = [
 ]  # fmt: skip
 
 
-def install(mutated: dict, monkeypatch) -> None:
-    """Put modules in the place of those of the same name, wherever they are used."""
-    users = (recurrent_step, recurrent_compute, recurrent_graphs, recurrent_operator)
-    for name, module in mutated.items():
-        for user in users:
-            if hasattr(user, f"recurrent_{name}"):
-                monkeypatch.setattr(user, f"recurrent_{name}", module)
-            for attribute, value in list(vars(user).items()):
-                defined = (
-                    getattr(value, "__module__", None) == f"layernorm.kernels.recurrent_{name}"
-                )
-                if defined and user.__name__ != f"layernorm.kernels.recurrent_{name}":
-                    monkeypatch.setattr(user, attribute, getattr(module, attribute))
+USERS = (recurrent_step, recurrent_compute, recurrent_graphs, recurrent_operator)
 
 
 def changed(part: str, old: str, new: str, folder):
-    """The module with one fragment replaced."""
+    """The module with one fragment replaced; its classes are still the original's."""
     original = importlib.import_module(f"layernorm.kernels.recurrent_{part}")
     source = inspect.getsource(original)
     assert old in source, f"{old!r} no longer stands in {original.__name__}"
-    return with_rows(source.replace(old, new), folder, f"mutant_{part}")
+    module = with_rows(source.replace(old, new), folder, f"mutant_{part}")
+    for name, value in vars(original).items():
+        if inspect.isclass(value):
+            setattr(module, name, value)
+    return module
 
 
-def prepared(part: str, old: str, new: str, monkeypatch, folder) -> None:
-    mutated = {part: changed(part, old, new, folder)}
-    if part == "math":  # which the kernels import by name
-        for user in ("lstm", "gru"):
-            mutated[user] = changed(user, "", "", folder)
-            for name in ("block", "centered", "normalize", "put", "sigmoid", "tanh", "through"):
-                if hasattr(mutated[user], name):
-                    setattr(mutated[user], name, getattr(mutated["math"], name))
-    install(mutated, monkeypatch)
-    if part == "sums":  # few enough programs that each has several tiles
+def install(part: str, module, monkeypatch) -> None:
+    """Put it in the original's place, and its functions in theirs, wherever they are used."""
+    original = f"layernorm.kernels.recurrent_{part}"
+    for user in USERS:
+        for name, value in list(vars(user).items()):
+            if value is sys.modules[original]:
+                monkeypatch.setattr(user, name, module)
+            elif (
+                user.__name__ != original
+                and not inspect.isclass(value)
+                and getattr(value, "__module__", None) == original
+            ):
+                monkeypatch.setattr(user, name, getattr(module, name))
+
+
+def prepare(part: str, old: str, new: str, monkeypatch, folder) -> None:
+    module = changed(part, old, new, folder)
+    install(part, module, monkeypatch)
+    if part == "sums":  # a program has several tiles
         monkeypatch.setattr(launch, "_chip", lambda device: launch.Chip(1, 0))
-        mutated["sums"].ROWS = 3
-        for name in ("launch", "rows"):
-            setattr(mutated["sums"], name, getattr(recurrent_sums, name))
+        module.ROWS, module.AT_ONCE = 2, 1
+    if part == "math":  # the kernels import its functions by name
+        for user in ("lstm", "gru"):
+            kernels = changed(user, "", "", folder)
+            for name in set(vars(kernels)) & set(vars(module)) - {"tl", "triton"}:
+                if not name.startswith("_"):
+                    setattr(kernels, name, getattr(module, name))
+            install(user, kernels, monkeypatch)
 
 
 def judge(mutant: Mutant) -> None:
@@ -118,13 +124,13 @@ def judge(mutant: Mutant) -> None:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.form}: {m.slip}")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of what mutants compute
 def test_a_comparison_catches(mutant, monkeypatch, tmp_path):
-    prepared(*mutant[2:5], monkeypatch, tmp_path)
+    prepare(*mutant[2:5], monkeypatch, tmp_path)
     with pytest.raises(AssertionError, match=r"^\[|^assert"):
         judge(mutant)
 
 
 @pytest.mark.parametrize("part", ["lstm", "gru", "math", "sums", "step", "compute"])
 def test_the_unchanged_source_is_not_caught(part, monkeypatch, tmp_path):
-    prepared(part, "", "", monkeypatch, tmp_path)
+    prepare(part, "", "", monkeypatch, tmp_path)
     for form in ("paper", "gru"):
         judge(Mutant("none", form, part, "", ""))

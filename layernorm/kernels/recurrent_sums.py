@@ -11,6 +11,7 @@ from torch import Tensor
 from layernorm.kernels import launch, rows
 
 ROWS, COLUMNS = 16, 64  # of a tile
+AT_ONCE = 8  # programs of a multiprocessor
 
 
 @triton.jit(do_not_specialize=["count"])
@@ -52,7 +53,7 @@ def column_sums(
     count, width = dy.shape
     acc = launch._accumulator(dy)[1]
     blocks = triton.cdiv(width, COLUMNS)
-    at_once = max(1, 8 * launch._chip(dy.device).multiprocessors // blocks)
+    at_once = max(1, AT_ONCE * launch._chip(dy.device).multiprocessors // blocks)
     programs = min(triton.cdiv(count, ROWS), at_once)
     partial = [dy.new_empty(programs, width) for _ in range(1 if a is None else 2)]
     partial_sums[(programs, blocks)](
