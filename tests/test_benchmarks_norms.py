@@ -8,21 +8,82 @@ import pytest
 import torch
 
 from layernorm.benchmarks import norms
+from layernorm.benchmarks.harness import measure
 from layernorm.methods import METHODS
+
+CPU = torch.device("cpu")
+MODES = ["forward", "backward", "forward+backward"]
+QUICKLY = {"rounds": 6, "sample_seconds": 1e-6, "roof": 1e9}
 
 
 def test_every_method_has_a_benchmark():
-    assert list(norms.BENCHMARKS) == list(METHODS)
+    assert list(norms.BENCHMARKS) == [*METHODS, "residual"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("mode", ["forward", "backward", "forward+backward"])
+@pytest.mark.parametrize("mode", MODES)
 def test_definitions_and_torch_pass_the_gate_at_an_awkward_shape(dtype, mode):
-    rows = norms.rows(
-        shape=(3, 7, 13), modes=[mode], dtype=dtype, rounds=6, sample_seconds=1e-6, roof=1e9
+    rows = norms.rows(norms.BENCHMARKS, (3, 7, 13), modes=[mode], dtype=dtype, **QUICKLY)
+    assert [row.status for row in rows] == ["measured"] * (2 * len(METHODS) + 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", norms.BENCHMARKS)
+def test_definitions_pass_in_half_precision(name, dtype):
+    rows = measure(
+        norms.BENCHMARKS[name], norms.at(name, 6, 77), dtype, mode="forward+backward", **QUICKLY
     )
-    assert {row.status for row in rows} == {"measured"}
-    assert len(rows) == 2 * len(METHODS)
+    assert rows[0].status == "measured"
+
+
+def test_rows_of_elements_as_each_benchmark_has_them():
+    assert {name: norms.at(name, 96, 40) for name in norms.BENCHMARKS} == {
+        **dict.fromkeys(norms.BENCHMARKS, (96, 40)),
+        "weight": (40, 96),
+        "instance": (3, 32, 40),
+    }
+    assert norms.at("instance", 7, 5) == (7, 1, 5)
+    for name in norms.BENCHMARKS:
+        inputs = norms.BENCHMARKS[name].make_inputs(norms.at(name, 96, 40), torch.float32, CPU)
+        assert inputs["v" if name == "weight" else "x"].numel() == 96 * 40
+    with pytest.raises(ValueError, match="batch normalization of a single case"):
+        norms.at("batch", 1, 40)
+
+
+# What the gradient reads beside the gradient of the output, and what it writes; for the rest, see
+# the tensors themselves.
+READ = {
+    **dict.fromkeys(norms.BENCHMARKS, ("x", "weight")),
+    "weight": ("v", "g"),
+    "residual": ("sum", "weight"),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", norms.BENCHMARKS)
+def test_the_byte_model_is_the_size_of_the_tensors_that_are_read_and_written(name, dtype):
+    """Each storage counted once: inputs, outputs, gradients as torch's own makes them."""
+    benchmark, shape = norms.BENCHMARKS[name], norms.at(name, 6, 40)
+    torch.manual_seed(0)
+    inputs = benchmark.make_inputs(shape, dtype, CPU)
+    leaves = {n: t.requires_grad_() for n, t in inputs.items()}
+    outputs = benchmark.implementations["torch"](**leaves)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    gradients = torch.autograd.grad(outputs, list(leaves.values()), list(outputs))
+
+    def size(*tensors):
+        storages = {t.untyped_storage().data_ptr(): t for t in tensors}
+        return sum(t.untyped_storage().nbytes() for t in storages.values())
+
+    read = [outputs[1] if n == "sum" else inputs[n] for n in READ[name]]
+    expected = {
+        "forward": size(*inputs.values()) + size(*outputs),
+        "backward": size(*read) + sum(map(size, outputs)) + size(*gradients),
+    }
+    expected["forward+backward"] = expected["forward"] + expected["backward"]
+    for mode, moved in expected.items():
+        (row, *_) = measure(benchmark, shape, dtype, mode=mode, **QUICKLY)
+        assert row.traffic == moved
 
 
 def test_quick_gives_a_table_with_a_row_per_implementation():

@@ -1,4 +1,4 @@
-"""What each normalization costs: the definitions against torch's own.
+"""The normalizations as benchmarks: inputs, definition, torch's own, byte model.
 
 from layernorm.benchmarks import norms
 norms.quick()                                                 # a table, in a few seconds
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,9 +19,30 @@ from torch import Tensor
 from layernorm import functional
 from layernorm.benchmarks.harness import Benchmark, Function, Shape, measure
 from layernorm.benchmarks.report import Row, table
+from layernorm.methods import METHODS
 
 if TYPE_CHECKING:
     import pandas
+
+
+def at(name: str, count: int, width: int) -> Shape:
+    """The shape of a benchmark's input with so many rows of so many elements.
+
+    A row is a case with its units: (count, width). Weight normalization has as many weights,
+    those of `width` units. For instance normalization a row is the positions of one unit of a
+    case: (cases, units, width), at most 32 units.
+
+    Raises:
+        ValueError: batch normalization of one case, which is not defined.
+    """
+    if name == "batch" and count == 1:
+        raise ValueError("batch normalization of a single case is not defined")
+    if name == "weight":
+        return width, count
+    if name == "instance":
+        units = math.gcd(count, 32)
+        return count // units, units, width
+    return count, width
 
 
 def _per_unit(shape: Shape) -> Shape:
@@ -33,7 +55,12 @@ def _per_summed_input(shape: Shape) -> Shape:
 
 def _terms(shape: Shape) -> int:
     """The longest sum: a mean over units, or a gain's gradient over cases, with the positions."""
-    return max(shape[0], shape[1]) * shape[2]
+    return max(shape[0], shape[1]) * math.prod(shape[2:])
+
+
+def _beside(x: Tensor, parameter: Tensor) -> Tensor:
+    """One value per unit, as it meets x."""
+    return parameter.view(-1, *[1] * (x.dim() - 2))
 
 
 def _norm(
@@ -43,7 +70,7 @@ def _norm(
     gain: Callable[[Shape], Shape] = _per_unit,
     parameters: tuple[str, ...] = ("weight", "bias"),
 ) -> Benchmark:
-    """A normalization of summed inputs x of shape (cases, units, positions)."""
+    """A normalization of summed inputs x of shape (cases, units) or (cases, units, positions)."""
 
     def make_inputs(shape: Shape, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
         def draw(*size: int) -> Tensor:
@@ -66,20 +93,55 @@ def _norm(
 
 def _weight_inputs(shape: Shape, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
     """As many weights as the others have summed inputs, and one length per unit."""
-    cases, units, positions = shape
-    v = torch.randn(units, cases * positions, dtype=dtype, device=device)
+    cases, units, *positions = shape
+    v = torch.randn(units, cases * math.prod(positions), dtype=dtype, device=device)
     return {"v": v, "g": 1 + torch.rand(units, 1, dtype=dtype, device=device)}
 
 
-def _groups(x: Tensor) -> int:
+def groups(x: Tensor) -> int:
+    """Of neighboring units, for group normalization."""
     return math.gcd(4, x.shape[1])
+
+
+def _added(norm: Function) -> Function:
+    def implementation(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor):
+        total = x + residual
+        return norm(total, x.shape[1:], weight, bias), total
+
+    return implementation
+
+
+def _residual() -> Benchmark:
+    """The norm of x + residual, and that sum, which the next layers add to.
+
+    Byte model: backward reads the sum, its gradient, that of y, and writes one gradient for both
+    terms. Counted are the gradients of both and not the sum, which is as many bytes.
+    """
+    norm = _norm("layer", functional.layer_norm, F.layer_norm, _per_summed_input)
+
+    def make_inputs(shape: Shape, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
+        inputs = norm.make_inputs(shape, dtype, device)
+        return {"residual": torch.randn(shape, dtype=dtype, device=device), **inputs}
+
+    return replace(
+        norm,
+        name="residual",
+        make_inputs=make_inputs,
+        implementations={
+            "definition": _added(functional.layer_norm),
+            "torch": _added(F.layer_norm),
+        },
+        oracle=_added(functional.layer_norm),
+        gradients=("x", "residual", "weight", "bias"),
+        saved=("weight",),
+    )
 
 
 _NORMS = [
     _norm(  # gain and bias alone: what the others take more is what normalization takes
         "none",
-        lambda x, weight, bias: x * weight[:, None] + bias[:, None],
-        lambda x, weight, bias: torch.addcmul(bias[:, None], x, weight[:, None]),
+        lambda x, weight, bias: x * _beside(x, weight) + _beside(x, bias),
+        lambda x, weight, bias: torch.addcmul(_beside(x, bias), x, _beside(x, weight)),
     ),
     _norm(
         "batch",
@@ -110,27 +172,28 @@ _NORMS = [
     ),
     _norm(
         "group",
-        lambda x, weight, bias: functional.group_norm(x, _groups(x), weight, bias),
-        lambda x, weight, bias: F.group_norm(x, _groups(x), weight, bias),
+        lambda x, weight, bias: functional.group_norm(x, groups(x), weight, bias),
+        lambda x, weight, bias: F.group_norm(x, groups(x), weight, bias),
     ),
     _norm(
         "instance",
         lambda x, weight, bias: functional.instance_norm(x, weight=weight, bias=bias),
         lambda x, weight, bias: F.instance_norm(x, weight=weight, bias=bias),
     ),
+    _residual(),
 ]
 BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _NORMS}
 
 
 def rows(
-    methods: Iterable[str] = tuple(BENCHMARKS),
+    methods: Iterable[str] = tuple(METHODS),
     shape: Shape = (32, 32, 256),
     *,
     modes: Iterable[str] = ("forward", "forward+backward"),
     baseline: str = "torch",
     **options: Any,
 ) -> list[Row]:
-    """Measure methods on summed inputs of shape (cases, units, positions).
+    """Measure definitions and torch's own on summed inputs of shape (cases, units, positions).
 
     Batch normalization averages over cases and positions, layer and RMS normalization over units
     and positions, group normalization over four groups of units and the positions, instance
@@ -138,7 +201,7 @@ def rows(
     gain and bias alone. Times are given relative to torch's own (`ratio`).
 
     Args:
-        methods: names in the table of methods.
+        methods: names in the table of methods, or "residual": x + residual and its layer norm.
         options: further arguments of `layernorm.benchmarks.harness.measure`.
 
     Raises:
