@@ -205,6 +205,6 @@ def bench_norms(
     if as_json is not None:
         comparison.write_json(rows, as_json)
     if plans.present(chosen.device):
-        typer.echo("\n".join(f"records: {folder}" for folder in survey.folders(chosen)))
+        typer.echo(f"records: {' '.join(map(str, survey.folders(chosen)))}")
     if left:
         typer.echo(f"{left} of {len(chosen.cases)} cases are left; the same command goes on")
