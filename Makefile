@@ -1,4 +1,4 @@
-# make book · make test · make lab · make notebooks · make clean
+# make book · make test · make lab · make notebooks · make bench-gpu · make clean
 # README.md shows the plain commands behind each. Another Python: make book PYTHON=python3.12
 
 PYTHON ?= python3
@@ -11,7 +11,7 @@ HTML := $(BIN)/jupyter-book build -q . --toc book/_toc.yml -W -n --keep-going
 NBVAL := env PYTHONWARNINGS="ignore:layernorm's recurrent layers" $(BIN)/python -m pytest -q --nbval --nbval-current-env --nbval-cell-timeout=900
 ALONE = $(patsubst %.md,%.ipynb,$(shell grep -l '^run_alone: true' notebooks/*.md))
 
-.PHONY: book test lab notebooks clean
+.PHONY: book test lab notebooks bench-gpu clean
 
 # Executes what is not current (all with FORCE=1) and builds the pages.
 book: $(INSTALLED)
@@ -45,6 +45,11 @@ lab: $(INSTALLED)
 # Executes all chapters, current or not, or those that NAMES begins: make notebooks NAMES=03
 notebooks: $(INSTALLED)
 	$(BIN)/python tools/execute.py --force $(NAMES)
+
+# On a machine with a GPU, whose PYTHON has torch, triton, numpy and jaxtyping: 8 minutes of what is
+# still to be measured, what was aimed for first. Call it until it says "complete". OUT: a folder.
+bench-gpu:
+	$(PYTHON) -m layernorm.benchmarks.gpu --minutes 8 $(if $(OUT),--out $(OUT))
 
 clean:
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
