@@ -22,7 +22,7 @@ from torch import Tensor
 
 KINDS = ("lstm", "gru")
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-BENCHMARK = "bench_recurrent_gpu"
+BENCHMARK = "bench_recurrent"
 
 
 def _constant_in_graphs(function):
@@ -93,7 +93,7 @@ def _ratios(kind: str, gpu: str, dtype: str, training: bool) -> dict[int, dict[i
         return {}
     mode = "training" if training else "inference"
     expected = {"kind": kind, "machine": gpu, "dtype": dtype, "mode": mode, "tf32": False}
-    times: dict[str, dict[tuple[int, int], float]] = {"fused": {}, "definition": {}}
+    times: dict[str, dict[tuple[int, ...], float]] = {"fused": {}, "definition": {}}
     for record in found:
         options, arm = record.config["options"], record.config["arm"]
         if (
@@ -103,12 +103,13 @@ def _ratios(kind: str, gpu: str, dtype: str, training: bool) -> dict[int, dict[i
             or records.stale(record)
         ):
             continue
-        steps, batch, _, units = options["shape"]
-        times[arm][units, steps * batch] = record.timing["seconds"]
+        times[arm][tuple(options["shape"])] = record.timing["seconds"]
     ratios: dict[int, dict[int, float]] = {}
-    for (units, rows), seconds in times["fused"].items():
-        if (other := times["definition"].get((units, rows))) is not None:
-            ratios.setdefault(units, {})[rows] = seconds / other
+    for shape in times["fused"].keys() & times["definition"].keys():
+        steps, batch, _, units = shape
+        of_units = ratios.setdefault(units, {})
+        ratio = times["fused"][shape] / times["definition"][shape]
+        of_units[steps * batch] = max(ratio, of_units.get(steps * batch, 0.0))
     return ratios
 
 

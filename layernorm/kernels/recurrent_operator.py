@@ -163,7 +163,8 @@ def _watched(inputs: Inputs) -> bool:
         torch.compiler.is_compiling()
         or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0
-        or any(t is not None and (type(t) not in (Tensor, Parameter) or t.is_meta) for t in inputs)
+        or inputs.x.is_meta
+        or any(t is not None and type(t) not in (Tensor, Parameter) for t in inputs)
     )
 
 

@@ -153,7 +153,8 @@ def backward(
         torch.empty_like(arrays.a),
         like.new_empty(rows, 2 * units) if form.cell else None,
     )
-    around, dc = (_start(like, batch, units, d) for d in (dh_n, dc_n))
+    around = _start(like, batch, units, dh_n)
+    dc = _start(like, batch, units, dc_n) if form.cell else None
     dh = arrays.a.new_zeros(batch, units)
     for step in reversed(steps):
         if form.cell:
@@ -168,7 +169,7 @@ def backward(
             )  # fmt: skip
         here = slice(step.at, step.at + step.rows)
         torch.mm(found.dsums[here], weights.w, out=dh[: step.rows])
-    return found, around.add_(dh), dc if form.cell else None
+    return found, around.add_(dh), dc
 
 
 def _start(like: Tensor, batch: int, units: int, gradient: Tensor | None) -> Tensor:
