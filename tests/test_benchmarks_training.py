@@ -34,6 +34,7 @@ def small(monkeypatch, tmp_path):
     """Small models, and runs in the test's own folder."""
     monkeypatch.setattr(training, "SHAPES", {model: (shape,) for model, shape in SMALL.items()})
     monkeypatch.setattr(training, "CASES", 8)
+    monkeypatch.setattr(training_models, "CASES", 8)
     monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path))
     monkeypatch.setattr("layernorm.records.published.published_folder", lambda: tmp_path / "none")
 
@@ -45,7 +46,7 @@ def quick(model="mlp", subjects=("none", "layer/torch"), **options):
 
 
 def judged(model, subject):
-    make = partial(training._make, subject, model, SMALL[model], torch.device("cpu"), 0)
+    make = partial(training_models.make_update, subject, model, SMALL[model], "cpu", 0)
     return training.judge(subject, make)
 
 
@@ -57,7 +58,7 @@ def test_an_update_is_the_definitions(model, name):
 
 def test_updates_go_on_to_learn():
     subject = SUBJECTS["mlp"]["layer/torch"]
-    update = training._make(subject, "mlp", SMALL["mlp"], torch.device("cpu"), 0, torch.float32)
+    update = training_models.make_update(subject, "mlp", SMALL["mlp"])
     losses = [float(update()) for _ in range(200)]
     assert sum(losses[-20:]) < 0.8 * sum(losses[:20])
     batches = [update.cases() for _ in range(3)]
@@ -136,7 +137,7 @@ def test_a_wrong_step_is_named(optimizer):
             return getattr(torch, name)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "torch", Torch())
+        patch.setattr(training_models, "torch", Torch())
         row = quick(subjects=["none"])["none"]
     assert "after the step is off by" in row.status
 
@@ -277,7 +278,9 @@ def test_records_of_other_code_are_measured_again(measured, monkeypatch):
 def test_records_and_table_say_what_was_measured(measured):
     rows = [r for group in training.run(training.plan(None, "cpu", True), "cpu") for r in group]
     back = training.recorded("cpu")
-    assert [replace(r, samples=()) for r in rows] == back
+    (machine,) = {row.options.pop("machine") for row in back}
+    assert machine.endswith(f", {torch.get_num_threads()} threads")
+    assert [replace(row, samples=()) for row in rows] == back
     head, *lines = training.table(back)
     assert head[3:] == ["ms/update", "ratio [95% interval]", "peak MB"]
     assert [line[:3] for line in lines[:2]] == [

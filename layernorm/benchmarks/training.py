@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
 from torch.nn import functional as F
 
 from layernorm import records
@@ -23,12 +22,21 @@ from layernorm.benchmarks.harness import times
 from layernorm.benchmarks.recurrent import one_of
 from layernorm.benchmarks.report import MEASURED, NO_DEVICE, Row, from_record, to_records
 from layernorm.benchmarks.timing import Timer, interleaved, timer_for
-from layernorm.benchmarks.training_models import BASELINE, CLASSES, SUBJECTS, Shape, Subject
+from layernorm.benchmarks.training_models import (
+    BASELINE,
+    CASES,
+    CLASSES,
+    EPS,
+    RATE,
+    SUBJECTS,
+    Shape,
+    Subject,
+    Update,
+    make_update,
+)
 
-CASES = 512
 HERE = "layernorm.benchmarks.training"
 DEPENDS = (HERE, f"{HERE}_models", "layernorm.modules", "layernorm.recurrent")
-RATE, EPS = 1e-3, 1e-8  # of Adam
 EXACT = 1e-9  # error allowed in float64, relative to each element or the root mean square
 ROUNDED = 1e-2  # in float32, of a gradient's length: a ReLU's input may round to its other side
 SHAPES: dict[str, tuple[Shape, ...]] = {
@@ -37,49 +45,7 @@ SHAPES: dict[str, tuple[Shape, ...]] = {
     "lstm": ((50, 32, 128, 128), (50, 4, 128, 128)),
 }
 
-
-class Update:
-    """A module with random data and an optimizer of its own; a call is one whole update."""
-
-    def __init__(self, model: nn.Module, shape: Shape, sequences: bool, seed: int = 0):
-        self.model, self.sequences, self.next = model.train(), sequences, 0
-        self.parameters = dict(model.named_parameters())
-        steps, self.batch, inputs = shape[:3] if sequences else (1, *shape[:2])
-        some, draw = next(iter(self.parameters.values())), torch.Generator().manual_seed(seed)
-        self.x = torch.randn((steps, CASES, inputs), generator=draw).to(some)
-        self.y = torch.randint(CLASSES, (steps, CASES), generator=draw).to(some.device)
-        self.optimizer = torch.optim.Adam(self.parameters.values(), lr=RATE, eps=EPS, fused=True)
-
-    def cases(self) -> tuple[Tensor, Tensor]:
-        """x and the classes of the batch that comes next."""
-        begin = self.next if self.next + self.batch <= CASES else 0
-        self.next = begin + self.batch
-        x, y = self.x[:, begin : self.next], self.y[:, begin : self.next]
-        return x if self.sequences else x[0], y.flatten()
-
-    def __call__(self) -> Tensor:
-        x, y = self.cases()
-        loss = F.cross_entropy(self.model(x), y)
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach()
-
-
 Make = Callable[[torch.dtype], Update]
-
-
-def _make(
-    subject: Subject, model: str, shape: Shape, device: torch.device, seed: int, dtype: torch.dtype
-) -> Update:
-    """Weights as torch draws them, gains and biases moved away from 1 and 0."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        made = subject.make(shape)
-        for name, parameter in made.named_parameters():
-            if parameter.dim() == 1 and not name.startswith("layer."):
-                parameter.data += 0.1 * torch.randn_like(parameter)
-    return Update(made.to(device, dtype), shape, model == "lstm", seed)
 
 
 def judge(subject: Subject, make: Make) -> tuple[float, str]:
@@ -149,7 +115,7 @@ def measure(
         return blanks
     for name, row in rows.items():
         subject = SUBJECTS[model][name]
-        make = partial(_make, subject, model, shape, device, seed)
+        make = partial(make_update, subject, model, shape, device, seed)
         try:
             error, wrong = judge(subject, make)
         except Exception as failure:  # of any kind: a library may not support this here
@@ -270,17 +236,19 @@ def _saved(blanks: Iterable[Row], profile: str) -> list[Row]:
 
 
 def recorded(profile: str = "cpu") -> list[Row]:
-    """The rows of the records there are, in the order in which they are measured."""
+    """The rows of the records there are, in the order in which they are measured; their options
+    have the `machine`, too."""
 
     def place(row: Row) -> tuple:
         model = row.options["model"]
-        return (
-            list(SUBJECTS).index(model),
-            [-n for n in row.shape],
-            list(SUBJECTS[model]).index(row.implementation),
-        )
+        order = list(SUBJECTS).index(model), list(SUBJECTS[model]).index(row.implementation)
+        return row.options["machine"], order[0], [-n for n in row.shape], order[1]
 
-    return sorted(map(from_record, records.runs("bench_training", profile)), key=place)
+    rows = []
+    for record in records.runs("bench_training", profile):
+        row, machine = from_record(record), record.config["options"]["machine"]
+        rows.append(replace(row, options={**row.options, "machine": machine}))
+    return sorted(rows, key=place)
 
 
 def table(rows: Iterable[Row]) -> list[list[str]]:

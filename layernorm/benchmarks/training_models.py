@@ -23,7 +23,8 @@ from layernorm.recurrent import BatchNormLSTM, LayerNormLSTM
 Shape = tuple[int, ...]
 Parameters = dict[str, Tensor]
 BASELINE = "none"
-CLASSES = 10
+CASES, CLASSES = 512, 10
+RATE, EPS = 1e-3, 1e-8  # of Adam
 
 
 @dataclass(frozen=True)
@@ -148,3 +149,49 @@ SUBJECTS: dict[str, dict[str, Subject]] = {
         "layer/fused": _recurrent("layer", partial(LayerNormLSTM, backend="fused"), loops.ln_lstm),
     },
 }
+
+
+class Update:
+    """A module with random data and an optimizer of its own; a call is one whole update."""
+
+    def __init__(self, model: nn.Module, shape: Shape, sequences: bool, seed: int = 0):
+        self.model, self.sequences, self.next = model.train(), sequences, 0
+        self.parameters = dict(model.named_parameters())
+        steps, self.batch, inputs = shape[:3] if sequences else (1, *shape[:2])
+        some, draw = next(iter(self.parameters.values())), torch.Generator().manual_seed(seed)
+        self.x = torch.randn((steps, CASES, inputs), generator=draw).to(some)
+        self.y = torch.randint(CLASSES, (steps, CASES), generator=draw).to(some.device)
+        self.optimizer = torch.optim.Adam(self.parameters.values(), lr=RATE, eps=EPS, fused=True)
+
+    def cases(self) -> tuple[Tensor, Tensor]:
+        """x and the classes of the batch that comes next."""
+        begin = self.next if self.next + self.batch <= CASES else 0
+        self.next = begin + self.batch
+        x, y = self.x[:, begin : self.next], self.y[:, begin : self.next]
+        return x if self.sequences else x[0], y.flatten()
+
+    def __call__(self) -> Tensor:
+        x, y = self.cases()
+        loss = F.cross_entropy(self.model(x), y)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+def make_update(
+    subject: Subject,
+    model: str,
+    shape: Shape,
+    device: torch.device | str = "cpu",
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+) -> Update:
+    """Of a subject of a model; weights as torch draws them, gains and biases moved from 1 and 0."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = subject.make(shape)
+        for name, parameter in made.named_parameters():
+            if parameter.dim() == 1 and not name.startswith("layer."):
+                parameter.data += 0.1 * torch.randn_like(parameter)
+    return Update(made.to(device, dtype), shape, model == "lstm", seed)
