@@ -157,7 +157,8 @@ B = Source(
             7,
             "It slows down each update, since moments are slow on a GPU.",
             *("slower-per-update/gpu", "slower-per-update/recurrent_cpu"),
-            "slower-per-update/mnist",
+            *("slower-per-update/mlp_cpu", "slower-per-update/mnist"),
+            "moments-slower-than-products/gpu",
         ),
         says(
             8,
