@@ -40,6 +40,12 @@ def auto(_: str) -> None:
     torch.testing.assert_close(
         torch.compile(module, fullgraph=True, backend="aot_eager")(x)[0], module(x)[0]
     )
+    torch.cuda.get_device_name = lambda device: "a GPU without records"
+
+    def asked(x: torch.Tensor) -> torch.Tensor:
+        return x + recurrent._faster("gru", "cuda:0", x.dtype, None, 3, torch.is_grad_enabled())
+
+    assert torch.equal(torch.compile(asked, fullgraph=True, backend="aot_eager")(x), x)
 
 
 def main() -> None:

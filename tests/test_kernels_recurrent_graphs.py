@@ -164,6 +164,19 @@ def test_a_parameter_changed_before_its_gradient_is_an_error(captures):
             gradients(given, y)
 
 
+def test_without_memory_for_a_capture(captures, monkeypatch):
+    def full(function, pool=None):
+        captures.append("tried")
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(recurrent_graphs, "capture", full)
+    given = net("paper")
+    expected = run(recurrent, *given)
+    for _ in range(3):
+        same(run(recurrent, *given), expected)
+    assert captures == ["tried"]
+
+
 def test_other_shapes_and_settings_are_captured_by_themselves(captures):
     case, x, states, w = net("paper")
     for changed in (case, case._replace(reverse=True), case._replace(eps=0.1)):

@@ -67,7 +67,7 @@ MUTANTS = [
     Mutant("the input term's bias counted twice", "paper", "compute", "_sum(inputs.bias_x, inputs.bias,", "_sum(inputs.bias_x, inputs.bias_x, inputs.bias,"),
     Mutant("a second norm of the input term left out of dx", "gru", "compute", "for span, dterm in others:", "for span, dterm in ():"),
     Mutant("a program skips its second tile", "paper", "sums", "tl.num_programs(0)):", "2 * tl.num_programs(0)):"),
-    Mutant("rows that are not there counted", "gru", "sums", "mask = (row < count)[:, None] & inside[None, :]", "mask = (row < count + 1)[:, None] & inside[None, :]"),
+    Mutant("a tile that is not full left out", "gru", "sums", "tl.cdiv(count, ROWS), tl.num_programs(0)", "count // ROWS, tl.num_programs(0)"),
 ]  # fmt: skip
 
 

@@ -202,6 +202,13 @@ def test_auto_reads_the_records(monkeypatch):
     assert faster()
     assert not recurrent.faster("lstm", torch.zeros(80, 3), 32)  # on a CPU
     assert not faster(rows=81)
+    assert not faster(rows=0)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert faster(rows=81)  # in a graph, for which all rows that were measured count
+    found += [record(a, s, (9, 9, 32, 32)) for a, s in (("fused", 2.0), ("definition", 1.0))]
+    assert not faster(rows=81)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: False)
+    del found[-2:]
     assert not faster(units=33)
     assert not faster(kind="gru")
     assert not faster(dtype=torch.float64)

@@ -64,22 +64,29 @@ def faster(kind: str, x: Tensor, units: int) -> bool:
     """Whether records say that it is at least as fast as the definition for rows x, on this GPU.
 
     `layernorm.benchmarks.recurrent_gpu` writes them. Between shapes that were measured the
-    neighbors decide; beyond them the definition is used.
+    neighbors decide; beyond them the definition is used. A graph that is captured may meet any
+    number of rows: there all that were measured must be faster.
     """
-    return x.is_cuda and _faster(
-        kind, str(x.device), x.dtype, x.shape[0], units, torch.is_grad_enabled()
-    )
+    if not x.is_cuda:
+        return False
+    rows = None if torch.compiler.is_compiling() else x.shape[0]
+    return _faster(kind, str(x.device), x.dtype, rows, units, torch.is_grad_enabled())
 
 
 @_constant_in_graphs
 def _faster(
-    kind: str, device: str, dtype: torch.dtype, rows: int, units: int, training: bool
+    kind: str, device: str, dtype: torch.dtype, rows: int | None, units: int, training: bool
 ) -> bool:
     from layernorm.kernels import measured
 
     gpu = torch.cuda.get_device_name(torch.device(device))
     found = _ratios(kind, gpu, str(dtype).removeprefix("torch."), training)
-    return rows > 0 and measured.decide(found, rows, units, dtype.itemsize)
+    counts = [rows]
+    if rows is None:
+        counts = {count for of_units in found.values() for count in of_units}
+    return bool(counts) and all(
+        measured.decide(found, count, units, dtype.itemsize) for count in counts
+    )
 
 
 @cache

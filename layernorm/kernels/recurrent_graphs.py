@@ -76,7 +76,7 @@ class Capture:
 
 _lock = threading.Lock()
 _captures: OrderedDict[int, Capture] = OrderedDict()  # the one used last comes last
-_seen: OrderedDict[tuple, None] = OrderedDict()
+_seen: OrderedDict[tuple, bool] = OrderedDict()  # whether it may be captured
 
 
 def forward(
@@ -92,7 +92,11 @@ def forward(
         if found is None:
             if not (_seen_before(key) and _room()):
                 return None
-            found = Capture(key, inputs, settings)
+            try:
+                found = Capture(key, inputs, settings)
+            except torch.OutOfMemoryError:  # a capture has copies of its own
+                _seen[key] = False
+                return None
             _captures[id(found)] = found
         _captures.move_to_end(id(found))
         return found, *found.forward(inputs)
@@ -129,8 +133,8 @@ def _stream(x: Tensor) -> tuple:
 def _seen_before(key: tuple) -> bool:
     if key in _seen:
         _seen.move_to_end(key)
-        return True
-    _seen[key] = None
+        return _seen[key]
+    _seen[key] = True
     if len(_seen) > SEEN:
         _seen.popitem(last=False)
     return False
