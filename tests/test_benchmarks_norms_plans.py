@@ -1,11 +1,19 @@
 """What `layernorm bench norms` measures: cases from words, implementations that run here."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+from shutil import which
+
 import pytest
 import torch
 from norms_survey import CPU, GPU, own_folder, rows_of, tiny
 
 from layernorm.benchmarks import implementations, norms, plans
 from layernorm.benchmarks.plans import Case
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +106,23 @@ def test_the_compiler_starts_anew_for_every_case(monkeypatch):
     rows = rows_of(tiny(*cases, compiled=True))
     assert seen == ["reset", "compile"] * 2
     assert sum(row.implementation == "compile" and row.status == "measured" for row in rows) == 2
+
+
+@pytest.mark.skipif(which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_a_compiled_backward_pass_is_timed_by_itself():
+    """In a process without checked annotations, which the compiler cannot see through."""
+    script = """
+import sys
+sys.path.insert(0, "tests")
+from norms_survey import rows_of, tiny
+from layernorm.benchmarks.plans import Case
+rows = rows_of(tiny(Case("rms", 3, 7, "float32", "backward", "trial"), compiled=True))
+print({row.implementation: row.status for row in rows}["compile"])
+"""
+    plain = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=plain, check=True)
+    assert done.stdout == "measured\n", done.stdout
 
 
 def test_without_a_compiler_the_row_says_so(monkeypatch):
