@@ -195,6 +195,6 @@ def normalizing_moves_bytes() -> Finding:
     grows = all(abs(b / a - 2) < 0.02 for a, b in pairwise(products))
     return Finding(
         "proved" if steady and grows else "refuted",
-        f"From H = {sizes[0]} to {sizes[-1]} layer normalization does {norms[0]:.1f} to "
-        f"{norms[-1]:.1f} operations a byte, a product {products[0]:.0f} to {products[-1]:.0f}.",
+        f"From H = {sizes[0]} to {sizes[-1]} layer normalization does {norms[0]:.2f} to "
+        f"{norms[-1]:.2f} operations a byte, a product {products[0]:.0f} to {products[-1]:.0f}.",
     )
