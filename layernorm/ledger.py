@@ -32,6 +32,7 @@ PAGES = {
         "09-layer-normalized-lstm-and-gru",
         "10-recurrent-batch-normalization",
         "11-how-a-recurrent-layer-becomes-fast",
+        "15-teaching-machines-to-read",
         "19-permutation-invariant-mnist",
         "20-convnets",
     )
