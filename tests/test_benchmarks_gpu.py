@@ -10,7 +10,7 @@ import torch
 from norms_survey import GPU, files, own_folder, tiny
 
 from layernorm import records
-from layernorm.benchmarks import gpu, plans
+from layernorm.benchmarks import gpu, plans, recurrent_gpu, survey
 from layernorm.benchmarks.gpu import LARGE, SMALL, Session, verdicts
 from layernorm.benchmarks.report import Row
 
@@ -30,7 +30,9 @@ def planned(monkeypatch):
     return seen
 
 
-def test_what_was_aimed_for_comes_first(planned):
+def test_what_was_aimed_for_comes_first(planned, monkeypatch):
+    monkeypatch.setattr(gpu.recurrent_gpu, "run", lambda *_: iter(()))
+    monkeypatch.setattr(gpu.training, "run", lambda *_: iter([[]] * 99))
     assert gpu.STEPS[:3] == [gpu.large, gpu.small, gpu.residual]
     for step in gpu.STEPS:
         step(Session(torch.device(GPU)))
@@ -92,6 +94,77 @@ def test_verdicts(rows, verdict):
     (line,) = verdicts([*rows, replace(rows[0], implementation="apex", status="failed: ...")])
     where = f"{rows[0].benchmark} {rows[0].mode} {'x'.join(map(str, rows[0].shape))} bfloat16: "
     assert line == where + verdict
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict"),
+    [
+        ({"torch": 1.0, "script": 10.1}, "0.50 times torch's speed; 5.05 times script's speed"),
+        (
+            {"torch": 0.9, "script": 9.8},
+            "0.45 times torch's speed (missed); 4.90 times script's speed (missed)",
+        ),
+    ],
+)
+def test_verdicts_on_recurrent_layers(seconds, verdict):
+    shape, options = (100, 64, 512, 512), {"target": "lstm training"}
+    rows = [
+        replace(row(name, taken, "training", shape, benchmark="recurrent"), options=options)
+        for name, taken in {**seconds, "fused": 2.0}.items()
+    ]
+    assert verdicts(rows) == [f"lstm training: {verdict}"]
+    assert verdicts([replace(r, mode="inference") for r in rows]) == []
+
+
+def test_recurrent_targets_are_measured_once(monkeypatch, folders):
+    asked = []
+
+    def measured(name):
+        asked.append(name)
+        common = ("layer", "training", (3, 2, 4, 4), "float32", "cpu", 0, "measured")
+        method, mode, *rest = common
+        return [
+            Row("recurrent", method, arm, "torch", mode, *rest, error=0.1, seconds=2.0)
+            for arm in ("torch", "fused")
+        ]
+
+    names = ["first", "second"]
+    targets = [(name, lambda name=name: measured(name)) for name in names]
+    monkeypatch.setattr(recurrent_gpu, "targets", lambda device: targets)
+    machine = survey.machine_of(torch.device("cpu"))
+    here = records.environment()
+    monkeypatch.setattr(records, "environment", lambda: {**here, "gpus": [machine]})
+    session = Session(torch.device("cpu"), root=folders / "out")
+    gpu.recurrent(session)
+    assert asked == names
+    assert len(session.rows) == 4
+    assert session.left == 0
+    gpu.recurrent(Session(torch.device("cpu"), root=folders / "out"))
+    assert asked == names  # read
+    (baseline,) = [
+        records.path(record.config, folders / "out")
+        for record in records.runs("bench_recurrent", root=folders / "out")
+        if record.config["arm"] == "torch" and record.config["options"]["target"] == "second"
+    ]
+    baseline.unlink()  # as if killed before the last one was written
+    gpu.recurrent(Session(torch.device("cpu"), root=folders / "out"))
+    assert asked == [*names, "second"]
+    late = Session(torch.device("cpu"), until=0.0, root=folders / "out")
+    gpu.recurrent(late)
+    assert late.left == 2
+    assert not late.rows
+
+
+def test_updates_end_in_time(monkeypatch):
+    monkeypatch.setattr(gpu.training, "run", lambda plan, profile: iter([["a"], ["b"]]))
+    plan = gpu.training.plan("digits", "cpu", quick=True)
+    monkeypatch.setattr(gpu.training, "plan", lambda *_, **__: plan)
+    moments = iter([0.0, 1.0, 2.0])
+    monkeypatch.setattr(gpu.time, "monotonic", lambda: next(moments))
+    session = Session(torch.device("cpu"), until=1.5)
+    gpu.updates(session)
+    assert session.rows == ["a", "b"]
+    assert session.left == 1
 
 
 def test_no_verdict_on_what_was_not_aimed_for():

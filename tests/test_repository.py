@@ -14,7 +14,7 @@ from layernorm import data
 ROOT = pairs.ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MAKEFILE = (ROOT / "Makefile").read_text()
-TARGETS = set(re.findall(r"^([a-z]+):", MAKEFILE, re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 CONDA_NAMES = {"torch": "pytorch"}
 
@@ -63,7 +63,7 @@ def test_every_requirement_is_pinned_within_its_bounds():
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "book/how-to-run.md"])
 def test_commands_of_the_documents_exist(name):
     text = (ROOT / name).read_text()
-    missing = set(re.findall(r"\bmake ([a-z]+)\b", text)) - TARGETS - {"it"}
+    missing = set(re.findall(r"\bmake ([a-z-]+)\b", text)) - TARGETS - {"it"}
     assert not missing, f"{name} names make targets that do not exist: {missing}"
     for script in re.findall(r"\btools/[a-z_]+\.py\b", text):
         assert (ROOT / script).is_file(), f"{name} names {script}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from layernorm.benchmarks import norms_table, plans, survey
+from layernorm.benchmarks import norms_table, plans, recurrent_gpu, survey, training
 from layernorm.benchmarks.implementations import BASELINE, OURS
 from layernorm.benchmarks.plans import Case, Plan
 from layernorm.benchmarks.report import MEASURED, NO_DEVICE, Row
@@ -29,6 +30,7 @@ BANDWIDTH = {"forward": 0.90, "backward": 0.80}  # of the measured roof, at leas
 SPEED = {"forward": 1.2, "backward": 1.8}  # times torch's own, at least
 LEVEL = 1.01  # not behind: at most 1% slower, which is what two equal programs differ by
 SMALL_RATIO = 1.1  # to torch's own, at most
+RECURRENT = {"torch": 1 / 2, "script": 5}  # times the speed of cuDNN's and TorchScript's, at least
 
 
 @dataclass
@@ -77,6 +79,29 @@ def residual(session: Session) -> None:
     session.survey(_plan(session, ("residual",), LARGE, ("forward", "backward")))
 
 
+def recurrent(session: Session) -> None:
+    """The layer-normalized LSTM and GRU against cuDNN's layers without norms and TorchScript's."""
+    device, done = str(session.device), 0
+    for name, rows in recurrent_gpu.run(device, session.root, session.again, session.until):
+        session.rows += rows
+        done += 1
+        print(name, flush=True)
+    session.left += len(recurrent_gpu.targets(device)) - done
+
+
+def updates(session: Session) -> None:
+    """Whole updates with each method, which `$LAYERNORM_RUNS` keeps."""
+    plan = training.plan(None, session.device.type, quick=False)
+    measured = training.run(plan, "cuda")
+    cases = [(model, shape) for model in plan.models for shape in training.SHAPES[model]]
+    for model, shape in cases:
+        if time.monotonic() >= session.until:
+            session.left += 1
+        else:
+            session.rows += next(measured)
+            print(f"{model} {'x'.join(map(str, shape))}", flush=True)
+
+
 def tables(session: Session) -> None:
     """What `layernorm bench norms` shows: quickly, then everything."""
     device = str(session.device)
@@ -85,25 +110,40 @@ def tables(session: Session) -> None:
 
 
 # In this order: what was aimed for first. A step takes a `Session`.
-STEPS: list[Step] = [large, small, residual, tables]
+STEPS: list[Step] = [large, small, residual, recurrent, updates, tables]
 
 
 def verdicts(rows: Iterable[Row]) -> list[str]:
-    """How our kernels stand to what was aimed for: a line for each case of `large` and `small`."""
+    """How our kernels stand to what was aimed for: a line for each case of `large` and `small`, and
+    for each training step that was aimed for."""
     cases: dict[tuple, dict[str, Row]] = {}
     for row in rows:
         if row.status == MEASURED:
-            key = row.benchmark, row.mode, row.shape, row.dtype
+            key = row.options.get("target", row.benchmark), row.mode, row.shape, row.dtype
             cases.setdefault(key, {})[row.implementation] = row
     lines = []
     for (name, mode, shape, dtype), by in cases.items():
+        if recurrent_gpu.OURS in by and shape in recurrent_gpu.TARGETS and mode == "training":
+            lines.append(f"{name}: {_said(_recurrent(by))}")
         if OURS not in by or name.removesuffix("_graph") not in ("layer", "rms"):
             continue
         checks = _small(by) if shape in SMALL else _large(mode, by) if shape in LARGE else []
         if checks:
-            said = "; ".join(f"{text}{'' if met else ' (missed)'}" for text, met in checks)
-            lines.append(f"{name} {mode} {'x'.join(map(str, shape))} {dtype}: {said}")
+            lines.append(f"{name} {mode} {'x'.join(map(str, shape))} {dtype}: {_said(checks)}")
     return lines
+
+
+def _said(checks: list[tuple[str, bool]]) -> str:
+    return "; ".join(f"{text}{'' if met else ' (missed)'}" for text, met in checks)
+
+
+def _recurrent(by: dict[str, Row]) -> list[tuple[str, bool]]:
+    speeds = {name: _times(by, name, recurrent_gpu.OURS) for name in RECURRENT}
+    return [
+        (f"{speed:.2f} times {name}'s speed", speed >= RECURRENT[name])
+        for name, speed in speeds.items()
+        if speed is not None
+    ]
 
 
 def _small(by: dict[str, Row]) -> list[tuple[str, bool]]:
@@ -124,9 +164,9 @@ def _large(mode: str, by: dict[str, Row]) -> list[tuple[str, bool]]:
     return checks
 
 
-def _times(by: dict[str, Row], other: str) -> float | None:
+def _times(by: dict[str, Row], other: str, ours: str = OURS) -> float | None:
     """How many times as fast as another ours is."""
-    return by[other].seconds / by[OURS].seconds if other in by else None
+    return by[other].seconds / by[ours].seconds if other in by else None
 
 
 def _plan(
@@ -161,6 +201,8 @@ def main(arguments: Sequence[str] | None = None) -> Session:
         device = plans.device_of(given.device)
     except ValueError as error:
         parser.error(str(error))
+    if given.out is not None:
+        os.environ["LAYERNORM_RUNS"] = str(given.out)
     session = Session(device, time.monotonic() + 60 * given.minutes, given.out, given.again)
     if not plans.present(device):
         print(f"{device}: {NO_DEVICE}")

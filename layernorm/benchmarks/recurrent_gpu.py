@@ -2,28 +2,34 @@
 
 from layernorm.benchmarks import recurrent_gpu
 recurrent_gpu.measure("lstm", (100, 64, 512, 512), torch.bfloat16)      # rows, for T, B, I, H
-for name, rows in recurrent_gpu.targets(): ...                          # the targets come first
+for name, rows in recurrent_gpu.run(): ...                 # all, recorded; the targets come first
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from layernorm import records
 from layernorm.benchmarks import gate, loops, memory, recurrent
 from layernorm.benchmarks.harness import times
 from layernorm.benchmarks.recurrent import Shape, Subject, fill, one_of
-from layernorm.benchmarks.report import MEASURED, NO_DEVICE, Row
+from layernorm.benchmarks.report import MEASURED, NO_DEVICE, Row, from_record, to_records
 from layernorm.benchmarks.timing import CudaTimer, Timer, interleaved
 from layernorm.kernels.recurrent import missing
+from layernorm.records.table import own
 from layernorm.recurrent import LayerNormGRU, LayerNormLSTM
 
 OURS, BASELINE = "fused", "torch"
+PROFILE = "cuda"
 # The targets' shapes, then a grid for `backend="auto"`, which decides between measured neighbors.
 TARGETS: tuple[Shape, ...] = ((100, 64, 512, 512), (200, 32, 1024, 1024))
 GRID: tuple[Shape, ...] = tuple(
@@ -78,6 +84,53 @@ def targets(device: str = "cuda") -> list[Target]:
         if shape not in TARGETS
     ]
     return [(_name(*one[:5]), partial(measure, *one, device=device)) for one in wanted]
+
+
+def run(
+    device: str = "cuda",
+    root: str | Path | None = None,
+    again: bool = False,
+    until: float = math.inf,
+) -> Iterator[tuple[str, list[Row]]]:
+    """Each of the targets with its rows: measured and recorded, or read if their records are there,
+    of the same code on the same GPU.
+
+    Args:
+        root: of own records; None: `$LAYERNORM_RUNS`, else `./runs`.
+        again: measure what was measured before, too.
+        until: by `time.monotonic()`; nothing is begun later, and what is left is not yielded.
+
+    Raises:
+        RecordError: a record of an earlier run is damaged.
+    """
+    known: dict[str, list[records.Record]] = {}
+    for record in own("bench_recurrent", PROFILE, root):
+        known.setdefault(record.config["options"]["target"], []).append(record)
+    for name, measured in targets(device):
+        if time.monotonic() >= until:
+            return
+        earlier = known.get(name, [])
+        if earlier and not again and _complete(earlier, device):
+            yield name, [from_record(record) for record in earlier]
+            continue
+        rows = [replace(row, options={**row.options, "target": name}) for row in measured()]
+        # The baseline last: where its record is, all are.
+        last = sorted(rows, key=lambda row: row.implementation == BASELINE)
+        for record in to_records(last, PROFILE, DEPENDS):
+            records.save(record, root)
+        yield name, rows
+
+
+def _complete(earlier: list[records.Record], device: str) -> bool:
+    here = records.environment()
+    gpus, index = here.get("gpus") or [], torch.device(device).index or 0
+    machine = gpus[index] if index < len(gpus) else None
+    return any(record.config["arm"] == BASELINE for record in earlier) and not any(
+        record.config["options"]["machine"] != machine
+        or record.environment["versions"]["torch"] != here["versions"]["torch"]
+        or records.stale(record)
+        for record in earlier
+    )
 
 
 def _name(kind: str, shape: Shape, dtype: torch.dtype, mode: str, tf32: bool) -> str:
