@@ -34,6 +34,7 @@ def examine() -> Iterator[Line]:
     yield from _extras()
     yield from _backends()
     yield _recurrent()
+    yield _recurrent_on_gpu()
     yield from _data()
     yield from _records()
 
@@ -123,17 +124,32 @@ def _recurrent() -> Line:
     topic, name = "backends", "recurrent"
     if reason := fused.missing():
         return Line(topic, name, f"the layers run their definition, slower: {reason}")
-    layer = LayerNormLSTM(3, 5, backend="fused", dtype=torch.float64)
-    x = torch.linspace(-1, 1, 24, dtype=torch.float64).view(4, 2, 3)
+    if wrong := _fused_error("cpu"):
+        return Line(topic, name, f"the compiled path {wrong}", problem=True)
+    return Line(topic, name, f"compiled for {build.instruction_set()}: {binding.library()._name}")
+
+
+def _recurrent_on_gpu() -> Line:
+    """The recurrent layers' kernels, tried on a small case."""
+    topic, name = "backends", "recurrent on a GPU"
+    if reason := _why_no_triton():
+        return Line(topic, name, reason)
+    if wrong := _fused_error("cuda"):
+        return Line(topic, name, f"the path in Triton {wrong}", problem=True)
+    return Line(topic, name, 'backend="fused" works; "auto" uses it where records say it is faster')
+
+
+def _fused_error(device: str) -> str:
+    """What is wrong with the fused path there ("": nothing)."""
+    layer = LayerNormLSTM(3, 5, backend="fused", device=device, dtype=torch.float64)
+    x = torch.linspace(-1, 1, 24, device=device, dtype=torch.float64).view(4, 2, 3)
     try:
         got = layer(x)[0]
         layer.backend = "reference"
         right = bool((got - layer(x)[0]).abs().max() < 1e-12)
     except Exception as error:
-        return Line(topic, name, f"the compiled path fails: {error}", problem=True)
-    if not right:
-        return Line(topic, name, "the compiled path differs from the definition", problem=True)
-    return Line(topic, name, f"compiled for {build.instruction_set()}: {binding.library()._name}")
+        return f"fails: {error}"
+    return "" if right else "differs from the definition"
 
 
 def _data() -> Iterator[Line]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from layernorm import records
+from layernorm import doctor, records
 from layernorm.cli import app
 from layernorm.doctor import Line, examine
 from layernorm.recurrent import binding, build, fused, operators
@@ -98,6 +98,17 @@ def test_why_the_recurrent_layers_run_their_definition(monkeypatch):
     line = found("backends", "recurrent")
     assert line.says == "the layers run their definition, slower: no C++ compiler"
     assert not line.problem
+
+
+def test_the_recurrent_path_on_a_gpu_is_tried_where_there_is_one(monkeypatch):
+    if not torch.cuda.is_available():
+        assert found("backends", "recurrent on a GPU").says == found("backends", "triton").says
+        monkeypatch.setattr(doctor, "_why_no_triton", lambda: None)
+        line = doctor._recurrent_on_gpu()  # tried, although it cannot work
+        assert line.says.startswith("the path in Triton fails: ")
+        assert line.problem
+        monkeypatch.setattr(doctor, "_fused_error", lambda device: "")
+    assert "works" in doctor._recurrent_on_gpu().says
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, on which it is tried")
