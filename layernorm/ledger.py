@@ -32,6 +32,8 @@ PAGES = {
         "09-layer-normalized-lstm-and-gru",
         "10-recurrent-batch-normalization",
         "11-how-a-recurrent-layer-becomes-fast",
+        "12-what-normalization-costs",
+        "13-a-layer-norm-kernel-step-by-step",
         "15-teaching-machines-to-read",
         "19-permutation-invariant-mnist",
         "20-convnets",
