@@ -1,5 +1,6 @@
 """`make bench-gpu`: in parts, what was aimed for first, with little installed."""
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -237,7 +238,9 @@ def test_it_needs_no_more_than_torch_triton_numpy_and_jaxtyping(folders):
 
 def test_make_calls_it_with_the_machines_own_python():
     asked = ["make", "-n", "bench-gpu", "PYTHON=some-python", "OUT=folder"]
-    done = subprocess.run(asked, capture_output=True, text=True, cwd=ROOT, check=True)
+    # as from a shell, also where the tests themselves were started by make
+    shell = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(asked, capture_output=True, text=True, cwd=ROOT, check=True, env=shell)
     assert done.stdout.split() == [
         *("some-python", "-m", "layernorm.benchmarks.gpu", "--minutes", "8", "--out", "folder")
     ]
