@@ -224,6 +224,16 @@ def test_a_cpu_tensor_outside_the_interpreter(monkeypatch):
             layernorm.LayerNorm(4, backend="triton")(x)
 
 
+def test_an_interpreter_that_fails_with_this_numpy(monkeypatch):
+    launch.check_interpreter("3.6.0", "2.3.5")
+    launch.check_interpreter("3.7.1", "2.4.6")
+    monkeypatch.setattr(launch.triton, "__version__", "3.6.0")
+    monkeypatch.setattr(launch.np, "__version__", "2.4.0rc1")
+    monkeypatch.setattr(launch, "INTERPRETED", True)
+    with pytest.raises(RuntimeError, match=r"Triton 3\.6\.0 .*NumPy 2\.4.*triton>=3\.7 or numpy<2"):
+        layernorm.LayerNorm(4, backend="triton")(torch.zeros(2, 4))
+
+
 def test_operations_without_a_kernel():
     x = torch.zeros(2, 4, 3)
     for module in (layernorm.GroupNorm(2, 4, backend="triton"),

@@ -160,6 +160,15 @@ def test_other_refusals(monkeypatch):
             run(recurrent, case, x, states, w)
 
 
+def test_an_interpreter_that_fails_with_this_numpy(monkeypatch):
+    monkeypatch.setattr(recurrent_operator.launch, "INTERPRETED", True)
+    monkeypatch.setattr(recurrent_operator.launch.triton, "__version__", "3.6.0")
+    monkeypatch.setattr(recurrent_operator.launch.np, "__version__", "2.4.6")
+    case, x, states, w = net("paper")
+    with pytest.raises(RuntimeError, match=r"Triton 3\.6\.0 .*triton>=3\.7 or numpy<2"):
+        run(recurrent, case, x, states, w)
+
+
 def test_torch_compile():
     """In a process without the import hook that no graph capture can see through."""
     program = Path(__file__).with_name("kernel_recurrent_capture.py")

@@ -1,11 +1,11 @@
 """Other people's kernels for the same operations, each through its public functions.
 
 None is required: what is installed is found when a measurement begins. Written against Liger-Kernel
-0.6 (`liger_kernel.transformers.functional`), apex (`apex.normalization.fused_layer_norm`, 2025),
-Transformer Engine 2 (`transformer_engine.pytorch.LayerNorm`, `RMSNorm`), QuACK 0.2 to 0.3
-(`quack.rmsnorm`; its layer norm has no bias and no gradient, and is not this operation) and
-flash-attn 2.8 (`flash_attn.ops.triton.layer_norm`). Another version may have other signatures; then
-the row says what it raised.
+0.6 to 0.8 (`liger_kernel.transformers.functional`), apex (`apex.normalization.fused_layer_norm`,
+2025), Transformer Engine 2 (`transformer_engine.pytorch.LayerNorm`, `RMSNorm`), QuACK 0.2 to 0.6
+(`quack.rmsnorm`; it has no layer norm with a gradient) and flash-attn 2.8
+(`flash_attn.ops.triton.layer_norm`). Another version may have other signatures; then the row says
+what it raised.
 
 A peer is given the rows as a matrix, gain and bias as vectors, and the eps that torch uses.
 """

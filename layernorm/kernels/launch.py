@@ -9,6 +9,7 @@ import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -194,6 +195,23 @@ def check_device(x: Tensor) -> None:
             '.cuda(), use backend="auto", or set TRITON_INTERPRET=1 in the environment before '
             "Python starts to try the kernels on a CPU, in Triton's slow interpreter"
         )
+    if INTERPRETED:
+        check_interpreter(triton.__version__, np.__version__)
+
+
+def check_interpreter(of_triton: str, of_numpy: str) -> None:
+    """Raise RuntimeError for versions with which Triton's interpreter cannot run a loop: before
+    3.7 it takes an array of one number for a number, which NumPy refuses since 2.4."""
+    if _version(of_triton) < (3, 7) and _version(of_numpy) >= (2, 4):
+        raise RuntimeError(
+            f"the interpreter of Triton {of_triton} does not work with NumPy {of_numpy}; install "
+            "triton>=3.7 or numpy<2.4 (on a GPU, without TRITON_INTERPRET=1, any will do)"
+        )
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
 
 
 def _sizes(x: Tensor, dims: int) -> tuple[int, int]:

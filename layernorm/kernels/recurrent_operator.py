@@ -181,6 +181,7 @@ def _sizes(inputs: Inputs, form: str, batch_sizes: Tensor | None) -> tuple[int, 
             f"x must be on a CUDA device for these kernels, got one on {inputs.x.device}; use "
             "layernorm.recurrent.fused on a CPU"
         )
+    launch.check_device(inputs.x)
     if units > LONGEST:
         raise ValueError(
             f"hidden_size must be at most {LONGEST} for the fused path on a GPU, got {units}; use "
