@@ -79,13 +79,22 @@ template <class T, class Term> inline T sum_over(int64_t n, Term term) {
   return sum<T>((part[0] + part[1]) + (part[2] + part[3])) + rest;
 }
 
+// 1/1!, 1/2!, 1/3!, ...
+template <class T, int N> struct InverseFactorials {
+  T of[N];
+  constexpr InverseFactorials() : of() {
+    double value = 1;
+    for (int k = 0; k < N; ++k) of[k] = T(value /= k + 1);
+  }
+};
+
 // What exp needs to know of a number type: where it overflows, how to round, how to make 2^n.
 template <class T> struct Exponent;
 template <> struct Exponent<float> {
   using Int = int32_t;
   static constexpr float largest = 88.0f, round = 0x1.8p23f, high = 0x1.62e4p-1f,
                          low = 0x1.7f7d1cp-20f;  // high + low = ln 2
-  static constexpr int bias = 127, mantissa = 23, terms = 8;
+  static constexpr int bias = 127, mantissa = 23, terms = 7;
 };
 template <> struct Exponent<double> {
   using Int = int64_t;
@@ -104,9 +113,10 @@ template <class T> inline T expm1(T x) {
   const T rounded = x * T(1.44269504088896340736) + E::round;
   const T n = rounded - E::round;
   const T r = (x - n * E::high) - n * E::low;
-  T series = r / E::terms + 1;  // Horner: 1 + r/2 (1 + r/3 (1 + ...))
+  constexpr InverseFactorials<T, E::terms> term;
+  T series = term.of[E::terms - 1];  // Horner's scheme
 #pragma GCC unroll 16
-  for (int k = E::terms - 1; k >= 2; --k) series = r * (T(1) / k) * series + 1;
+  for (int k = E::terms - 2; k >= 0; --k) series = series * r + term.of[k];
   series *= r;
   Int bits, shift;
   std::memcpy(&bits, &rounded, sizeof bits);

@@ -66,6 +66,8 @@ inline void pack_columns(T* packed, int64_t k, int64_t columns, Column column) {
 template <class T, int Rows, int Vectors>
 void tile(Matrix<const T> a, const T* b, int64_t k, Matrix<T> c, int columns, bool add) {
   Vector<T> sum[Rows][Vectors] = {};
+  for (int r = 0; r < Rows; ++r)
+    for (int v = 0; v < Vectors; ++v) __builtin_prefetch(c.data + r * c.row + v * kLanes<T>, 1);
   for (int64_t i = 0; i < k; ++i, b += Vectors * kLanes<T>) {
     Vector<T> row[Vectors];
 #pragma GCC unroll 8
@@ -107,25 +109,62 @@ void tile_rows(int rows, Matrix<const T> a, const T* b, int64_t k, Matrix<T> c, 
   }
 }
 
-// C = A · B with a packed B; `columns` is how many of C's columns there are (the padding beyond
-// them is not written).
+// A tile of C; `columns` is how many of the panel's columns there are (the padding beyond them is not
+// written).
+template <class T>
+void multiply_tile(int rows, Matrix<const T> a, const T* panel, int64_t k, Matrix<T> c, int width,
+                   int columns, bool add) {
+  switch (width / kLanes<T>) {
+    case 1: return tile_rows<T, 1>(rows, a, panel, k, c, columns, add);
+    case 2: return tile_rows<T, 2>(rows, a, panel, k, c, columns, add);
+    default: return tile_rows<T, kTileVectors>(rows, a, panel, k, c, columns, add);
+  }
+}
+
+// The rows of A in tiles of nearly equal height: work(first row, number of rows).
+template <class Work> inline void for_each_tile(int64_t m, Work work) {
+  const int64_t tiles = (m + kTileRows - 1) / kTileRows;
+  for (int64_t t = 0; t < tiles; ++t) {
+    const int64_t begin = m * t / tiles;
+    work(begin, int(m * (t + 1) / tiles - begin));
+  }
+}
+
+// Panel p of C = A · B with a packed B of so many columns.
+template <class T>
+void multiply_panel(Matrix<const T> a, int64_t m, const T* packed, int64_t k, Matrix<T> c,
+                    const Panels<T>& panels, int64_t p, bool add = false) {
+  const T* panel = packed + panels.first(p) * k;
+  for_each_tile(m, [&](int64_t begin, int rows) {
+    multiply_tile<T>(rows, {a.data + begin * a.row, a.row, a.column}, panel, k,
+                     {c.data + begin * c.row + panels.first(p), c.row}, panels.width(p),
+                     panels.valid(p), add);
+  });
+}
+
 template <class T>
 void multiply(Matrix<const T> a, int64_t m, const T* packed, int64_t k, Matrix<T> c,
               int64_t columns, bool add = false) {
-  const int64_t tiles = (m + kTileRows - 1) / kTileRows;  // of nearly equal height
   const Panels<T> panels(columns);
-  for (int64_t p = 0; p < panels.count; ++p) {
-    const T* panel = packed + panels.first(p) * k;
-    const int valid = panels.valid(p);
-    for (int64_t t = 0; t < tiles; ++t) {
-      const int64_t begin = m * t / tiles, rows = m * (t + 1) / tiles - begin;
-      const Matrix<const T> part{a.data + begin * a.row, a.row, a.column};
-      const Matrix<T> out{c.data + begin * c.row + panels.first(p), c.row};
-      switch (panels.width(p) / kLanes<T>) {
-        case 1: tile_rows<T, 1>(int(rows), part, panel, k, out, valid, add); break;
-        case 2: tile_rows<T, 2>(int(rows), part, panel, k, out, valid, add); break;
-        default: tile_rows<T, kTileVectors>(int(rows), part, panel, k, out, valid, add);
-      }
-    }
-  }
+  for (int64_t p = 0; p < panels.count; ++p) multiply_panel(a, m, packed, k, c, panels, p, add);
+}
+
+// C = Aᵀ · B, or C += Aᵀ · B: A has k rows, `stride` apart, of m columns. A tile's columns are first
+// copied to `copy` (kTileRows * k numbers): where they are, each row has them in another cache line,
+// and all of those would have to be fetched again for every panel.
+template <class T>
+void multiply_transposed(const T* a, int64_t stride, int64_t m, const T* packed, int64_t k,
+                         Matrix<T> c, int64_t columns, bool add, T* copy) {
+  const Panels<T> panels(columns);
+  for_each_tile(m, [&](int64_t begin, int rows) {
+    const T* from = a + begin;
+    if (rows == kTileRows)
+      for (int64_t i = 0; i < k; ++i) std::copy_n(from + i * stride, kTileRows, copy + i * kTileRows);
+    else
+      for (int64_t i = 0; i < k; ++i) std::copy_n(from + i * stride, rows, copy + i * kTileRows);
+    for (int64_t p = 0; p < panels.count; ++p)
+      multiply_tile<T>(rows, {copy, 1, kTileRows}, packed + panels.first(p) * k, k,
+                       {c.data + begin * c.row + panels.first(p), c.row}, panels.width(p),
+                       panels.valid(p), add);
+  });
 }

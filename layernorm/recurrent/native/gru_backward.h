@@ -6,8 +6,8 @@
 template <class T> class GruBackward {
  public:
   explicit GruBackward(const Arguments& arguments)
-      : a(arguments), steps(a), team(a, 3, sizeof(T)), whole(a, steps, team, 3) {
-    for (const auto& b : steps.blocks(kBackwardRows)) rows = std::max(rows, b.end - b.begin);
+      : a(arguments), team(a, 3, sizeof(T)) {
+    for (int s = 0; s < team.sequences.members; ++s) squads.emplace_back(a, team, s, 3);
     lay_out();
     scratch.reserve();
     lay_out();
@@ -26,28 +26,22 @@ template <class T> class GruBackward {
     Total<T> dshift_x, dshift_h, dgain_x, dgain_h;
   };
   const Arguments& a;
-  const Steps steps;
   const Team team;
-  BlockGradients<T> whole;
   Scratch scratch;
   Barriers barriers{team};
+  std::vector<SquadGradients<T>> squads;
   std::vector<Member> members{size_t(team.members())};
-  T *dh, *dh_sums, *dx_sums;  // (B, H); of a block of steps (rows, 3H)
-  int64_t rows = 0;
 
   void lay_out() {
-    whole.lay_out(scratch, rows);
-    dh = scratch.take<T>(a.batch * a.units);
-    dh_sums = scratch.take<T>(rows * 3 * a.units);
-    dx_sums = scratch.take<T>(rows * 3 * a.units);
+    for (int s = 0; s < team.sequences.members; ++s) squads[s].lay_out(scratch, s, false);
     for (int k = 0; k < team.members(); ++k) {
-      const int64_t n = team.size(k);
+      const int64_t n = team.size(k), sequences = team.rows(k);
       auto take = [&](int64_t count) { return scratch.take<T>(count); };
-      auto parts = [&] { return scratch.take<Sums<T>>(kGruNorms * a.batch); };
+      auto parts = [&] { return scratch.take<Sums<T>>(kGruNorms * sequences); };
       auto total = [&] { return take_total<T>(scratch, 3 * n); };
       members[k] = {take(3 * a.units * padded<T>(n)), scratch.take<const T*>(3 * a.units),
                     take(3 * n), take(3 * n), take(3 * n), take(3 * n),
-                    take(a.batch * 3 * n), take(a.batch * 3 * n), parts(), parts(),
+                    take(sequences * 3 * n), take(sequences * 3 * n), parts(), parts(),
                     total(), total(), total(), total()};
     }
   }
@@ -56,7 +50,8 @@ template <class T> class GruBackward {
     const Member& m = members[k];
     const Mine<T> mine{team.first(k), team.size(k), a.units};
     const int64_t H = a.units;
-    whole.pack_weights(k);
+    SquadGradients<T>& squad = squads[team.squad(k)];
+    squad.pack_weights(team.place(k));
     ordered_rows(m.rows, a.w_hh, H, mine.first, team.units, 3);
     pack_rows(m.w_hh, 3 * H, mine.n, [&](int64_t i) { return m.rows[i]; });
     mine.gather(m.gain_x, a.gain_x, 3, 1);
@@ -65,10 +60,10 @@ template <class T> class GruBackward {
     mine.add(m.shift_x, a.bias, 3);
     mine.gather(m.shift_h, a.bias_h, 3);
     for (const auto& t : {m.dshift_x, m.dshift_h, m.dgain_x, m.dgain_h}) t.clear();
-    for (int64_t r = team.first_row(k); r < team.last_row(k, a.batch); ++r)
+    for (int64_t r = 0; r < team.rows(k); ++r)
       for (int64_t j = 0; j < mine.n; ++j) {
-        const int64_t at = r * H + mine.first + j;
-        dh[at] = a.dh_n ? in<T>(a.dh_n)[at] : 0;
+        const int64_t at = squad.steps.sequence(r) * H + mine.first + j;
+        squad.dh[r * H + mine.first + j] = a.dh_n ? in<T>(a.dh_n)[at] : 0;
       }
   }
 
@@ -76,26 +71,27 @@ template <class T> class GruBackward {
     prepare(k);
     const Member& m = members[k];
     const int64_t n = team.size(k), H = a.units;
-    const auto blocks = steps.blocks(kBackwardRows);
-    const int64_t lo = team.first_row(k);
+    SquadGradients<T>& squad = squads[team.squad(k)];
+    const Steps& steps = squad.steps;
     Barrier& barrier = barriers.squads[team.squad(k)];
-    for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-      whole.pack_block(k, *block);
+    for (auto block = squad.blocks.rbegin(); block != squad.blocks.rend(); ++block) {
+      squad.pack_block(team.place(k), *block);
       for (int64_t s = block->last - 1; s >= block->first; --s) {
-        const int64_t t = steps.time(s), offset = steps.offset(t);
-        const int64_t hi = team.last_row(k, steps.rows(t)), count = std::max<int64_t>(hi - lo, 0);
-        for (int64_t r = lo; r < hi; ++r) gates(k, r, offset + r, steps.before(s, r));
+        const int64_t t = steps.time(s), offset = steps.offset(t), count = steps.rows(t);
+        const int64_t place = steps.place(t) - block->begin;
+        for (int64_t r = 0; r < count; ++r) gates(k, r, offset + r, steps.before(s, r));
         for (const auto& total : {m.dshift_x, m.dshift_h, m.dgain_x, m.dgain_h}) total.flush();
         barrier.wait();
-        for (int64_t r = lo; r < hi; ++r) summed(k, r, offset + r, offset + r - block->begin);
+        for (int64_t r = 0; r < count; ++r) summed(k, r, offset + r, place + r);
         barrier.wait();
-        multiply<T>({dh_sums + (offset + lo - block->begin) * 3 * H, 3 * H}, count, m.w_hh,
-                    3 * H, {dh + lo * H + team.first(k), H}, n, true);
+        multiply<T>({squad.dh_sums + place * 3 * H, 3 * H}, count, m.w_hh, 3 * H,
+                    {squad.dh + team.first(k), H}, n, true);
       }
-      barriers.all.wait();
-      whole.compute(k, *block, block != blocks.rbegin(), dh_sums, dx_sums);
-      barriers.all.wait();  // the next block writes to what this one reads
+      barrier.wait();
+      squad.compute(team.place(k), *block, block != squad.blocks.rbegin());
+      barrier.wait();  // the next block writes to what this one reads
     }
+    barriers.all.wait();
     finish(k);
   }
 
@@ -108,9 +104,11 @@ template <class T> class GruBackward {
     T *p = m.p + r * 3 * n, *ph = m.ph + r * 3 * n;
     affine(p, hat_x, m.gain_x, m.shift_x, 3 * n);
     affine(ph, hat_h, m.gain_h, m.shift_h, 3 * n);
-    const T* h = (before < 0 ? in<T>(a.h0) + r * H : in<T>(a.y) + before * H) + first;
+    const SquadGradients<T>& squad = squads[team.squad(k)];
+    const int64_t sequence = squad.steps.sequence(r);
+    const T* h = (before < 0 ? in<T>(a.h0) + sequence * H : in<T>(a.y) + before * H) + first;
     const T* dy = in<T>(a.dy) + at * H + first;
-    T* state = dh + r * H + first;
+    T* state = squad.dh + r * H + first;
     T *pr = p, *pz = p + n, *pn = p + 2 * n, *hr = ph, *hz = ph + n, *hn = ph + 2 * n;
 #pragma omp simd
     for (int64_t j = 0; j < n; ++j) {
@@ -138,6 +136,7 @@ template <class T> class GruBackward {
     const int64_t n = team.size(k), H = a.units;
     const int64_t place = 3 * (at * H + team.first(k)), to = 3 * (row * H + team.first(k));
     const T* scales = in<T>(a.scales) + at * 2 * kGruNorms;
+    const SquadGradients<T>& squad = squads[team.squad(k)];
     for (int q = 0; q < kGruNorms; ++q) {
       auto part = [&](Sums<T>* Member::*parts) {
         return means<T>(team.units.members, kGruGates[q] * H, [&](int i) {
@@ -146,9 +145,9 @@ template <class T> class GruBackward {
       };
       const auto of_x = part(&Member::of_x), of_h = part(&Member::of_h);
       const int64_t i = kGruFrom[q] * n, each = kGruGates[q] * n;
-      through(dx_sums + to + i, m.p + r * 3 * n + i, m.gain_x + i, in<T>(a.hat_x) + place + i,
+      through(squad.dx_sums + to + i, m.p + r * 3 * n + i, m.gain_x + i, in<T>(a.hat_x) + place + i,
               scales[q], of_x, each);
-      through(dh_sums + to + i, m.ph + r * 3 * n + i, m.gain_h + i, in<T>(a.hat_h) + place + i,
+      through(squad.dh_sums + to + i, m.ph + r * 3 * n + i, m.gain_h + i, in<T>(a.hat_h) + place + i,
               scales[kGruNorms + q], of_h, each);
     }
   }
@@ -156,6 +155,8 @@ template <class T> class GruBackward {
   void finish(int k) {
     const Member& m = members[k];
     const Mine<T> mine{team.first(k), team.size(k), a.units};
+    const SquadGradients<T>& squad = squads[team.squad(k)];
+    add_up(squads, team, k);
     if (team.squad(k) == 0) {  // of all squads, always in the same order
       for (int other = k + team.units.members; other < team.members(); other += team.units.members)
         for (const auto part : {&Member::dshift_x, &Member::dshift_h, &Member::dgain_x, &Member::dgain_h})
@@ -165,9 +166,9 @@ template <class T> class GruBackward {
       mine.scatter(a.dgain_x, m.dgain_x.all, 3);
       mine.scatter(a.dgain_h, m.dgain_h.all, 3);
     }
-    for (int64_t r = team.first_row(k); r < team.last_row(k, a.batch); ++r) {
-      const int64_t at = r * a.units + mine.first;
-      std::copy_n(dh + at, mine.n, out<T>(a.dh0) + at);
+    for (int64_t r = 0; r < team.rows(k); ++r) {
+      const int64_t at = squad.steps.sequence(r) * a.units + mine.first;
+      std::copy_n(squad.dh + r * a.units + mine.first, mine.n, out<T>(a.dh0) + at);
     }
   }
 };

@@ -6,8 +6,8 @@
 template <class T> class LstmBackward {
  public:
   explicit LstmBackward(const Arguments& arguments)
-      : a(arguments), steps(a), team(a, 4, sizeof(T)), whole(a, steps, team, 4) {
-    for (const auto& b : steps.blocks(kBackwardRows)) rows = std::max(rows, b.end - b.begin);
+      : a(arguments), team(a, 4, sizeof(T)) {
+    for (int s = 0; s < team.sequences.members; ++s) squads.emplace_back(a, team, s, 4);
     lay_out();
     scratch.reserve();
     lay_out();
@@ -27,29 +27,23 @@ template <class T> class LstmBackward {
     Total<T> dshift, dgain_x, dgain_h, dgain_c, dshift_c;
   };
   const Arguments& a;
-  const Steps steps;
   const Team team;
-  BlockGradients<T> whole;
   Scratch scratch;
   Barriers barriers{team};
+  std::vector<SquadGradients<T>> squads;
   std::vector<Member> members{size_t(team.members())};
-  T *dh, *dh_sums, *dx_sums;  // (B, H); of a block of steps (rows, 4H)
-  int64_t rows = 0;
 
   void lay_out() {
-    whole.lay_out(scratch, rows);
-    dh = scratch.take<T>(a.batch * a.units);
-    dh_sums = scratch.take<T>(rows * 4 * a.units);
-    dx_sums = a.terms == 2 ? scratch.take<T>(rows * 4 * a.units) : dh_sums;
+    for (int s = 0; s < team.sequences.members; ++s) squads[s].lay_out(scratch, s, a.terms < 2);
     for (int k = 0; k < team.members(); ++k) {
-      const int64_t n = team.size(k);
+      const int64_t n = team.size(k), sequences = team.rows(k);
       auto take = [&](int64_t count) { return scratch.take<T>(count); };
-      auto parts = [&](int64_t count) { return scratch.take<Sums<T>>(count * a.batch); };
+      auto parts = [&](int64_t count) { return scratch.take<Sums<T>>(count * sequences); };
       auto total = [&](int64_t count) { return take_total<T>(scratch, count); };
       members[k] = {take(4 * a.units * padded<T>(n)), scratch.take<const T*>(4 * a.units),
                     take(4 * n), take(4 * n), take(n), take(4 * n), take(n),
-                    take(a.batch * 4 * n), take(a.gates ? 0 : a.batch * 4 * n),
-                    take(a.batch * n), take(a.batch * n),
+                    take(sequences * 4 * n), take(a.gates ? 0 : sequences * 4 * n),
+                    take(sequences * n), take(sequences * n),
                     parts(a.groups), parts(a.groups), parts(1),
                     total(4 * n), total(4 * n), total(4 * n), total(n), total(n)};
     }
@@ -59,7 +53,8 @@ template <class T> class LstmBackward {
     const Member& m = members[k];
     const Mine<T> mine{team.first(k), team.size(k), a.units};
     const int64_t H = a.units;
-    whole.pack_weights(k);
+    SquadGradients<T>& squad = squads[team.squad(k)];
+    squad.pack_weights(team.place(k));
     ordered_rows(m.rows, a.w_hh, H, mine.first, team.units, 4);
     pack_rows(m.w_hh, 4 * H, mine.n, [&](int64_t i) { return m.rows[i]; });
     mine.gather(m.gain_x, a.gain_x, 4, 1);
@@ -70,10 +65,10 @@ template <class T> class LstmBackward {
     mine.add(m.shift, a.bias_h, 4);
     mine.gather(m.shift_c, a.bias_c, 1);
     for (const auto& t : {m.dshift, m.dgain_x, m.dgain_h, m.dgain_c, m.dshift_c}) t.clear();
-    for (int64_t r = team.first_row(k); r < team.last_row(k, a.batch); ++r)
+    for (int64_t r = 0; r < team.rows(k); ++r)
       for (int64_t j = 0; j < mine.n; ++j) {
-        const int64_t at = r * H + mine.first + j;
-        dh[at] = a.dh_n ? in<T>(a.dh_n)[at] : 0;
+        const int64_t at = squad.steps.sequence(r) * H + mine.first + j;
+        squad.dh[r * H + mine.first + j] = a.dh_n ? in<T>(a.dh_n)[at] : 0;
         m.dc[r * mine.n + j] = a.dc_n ? in<T>(a.dc_n)[at] : 0;
       }
   }
@@ -82,29 +77,30 @@ template <class T> class LstmBackward {
     prepare(k);
     const Member& m = members[k];
     const int64_t n = team.size(k), H = a.units;
-    const auto blocks = steps.blocks(kBackwardRows);
-    const int64_t lo = team.first_row(k);
+    SquadGradients<T>& squad = squads[team.squad(k)];
+    const Steps& steps = squad.steps;
     Barrier& barrier = barriers.squads[team.squad(k)];
-    for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-      whole.pack_block(k, *block);
+    for (auto block = squad.blocks.rbegin(); block != squad.blocks.rend(); ++block) {
+      squad.pack_block(team.place(k), *block);
       for (int64_t s = block->last - 1; s >= block->first; --s) {
-        const int64_t t = steps.time(s), offset = steps.offset(t);
-        const int64_t hi = team.last_row(k, steps.rows(t)), count = std::max<int64_t>(hi - lo, 0);
-        for (int64_t r = lo; r < hi; ++r) open(k, r, offset + r), output(k, r, offset + r);
+        const int64_t t = steps.time(s), offset = steps.offset(t), count = steps.rows(t);
+        const int64_t place = steps.place(t) - block->begin;
+        for (int64_t r = 0; r < count; ++r) open(k, r, offset + r), output(k, r, offset + r);
         barrier.wait();
-        for (int64_t r = lo; r < hi; ++r) gates(k, r, offset + r, steps.before(s, r));
+        for (int64_t r = 0; r < count; ++r) gates(k, r, offset + r, steps.before(s, r));
         for (const auto& total : {m.dshift, m.dgain_x, m.dgain_h, m.dgain_c, m.dshift_c})
           total.flush();
         barrier.wait();
-        for (int64_t r = lo; r < hi; ++r) summed(k, r, offset + r, offset + r - block->begin);
+        for (int64_t r = 0; r < count; ++r) summed(k, r, offset + r, place + r);
         barrier.wait();
-        multiply<T>({dh_sums + (offset + lo - block->begin) * 4 * H, 4 * H}, count, m.w_hh,
-                    4 * H, {dh + lo * H + team.first(k), H}, n);
+        multiply<T>({squad.dh_sums + place * 4 * H, 4 * H}, count, m.w_hh, 4 * H,
+                    {squad.dh + team.first(k), H}, n);
       }
-      barriers.all.wait();
-      whole.compute(k, *block, block != blocks.rbegin(), dh_sums, dx_sums);
-      barriers.all.wait();  // the next block writes to what this one reads
+      barrier.wait();
+      squad.compute(team.place(k), *block, block != squad.blocks.rbegin());
+      barrier.wait();  // the next block writes to what this one reads
     }
+    barriers.all.wait();
     finish(k);
   }
 
@@ -144,7 +140,7 @@ template <class T> class LstmBackward {
     const T* scales = in<T>(a.scales) + at * (2 * a.groups + 2) + 2 * a.groups;
     const T mean = scales[0], inverse = scales[1];
     const T *cell = in<T>(a.cell) + at * H + first, *dy = in<T>(a.dy) + at * H + first;
-    const T *dh_next = dh + r * H + first, *dc = m.dc + r * n;
+    const T *dh_next = squads[team.squad(k)].dh + r * H + first, *dc = m.dc + r * n;
     const T* o = opened(k, r, at) + 3 * n;
     T* dp = m.p + (r * 4 + 3) * n;
     const T *gain_c = m.gain_c, *shift_c = m.shift_c;
@@ -181,7 +177,8 @@ template <class T> class LstmBackward {
     const T* scales = in<T>(a.scales) + at * wide + 2 * a.groups;
     const T mean = scales[0], inverse = scales[1];
     const T* cell = in<T>(a.cell) + at * H + first;
-    const T* c = (before < 0 ? in<T>(a.c0) + r * H : in<T>(a.cell) + before * H) + first;
+    const int64_t sequence = squads[team.squad(k)].steps.sequence(r);
+    const T* c = (before < 0 ? in<T>(a.c0) + sequence * H : in<T>(a.cell) + before * H) + first;
     const int64_t place = 4 * (at * H + first);
     const T *i = opened(k, r, at), *f = i + n, *g = f + n;
     T *p = m.p + r * 4 * n, *pi = p, *pf = p + n, *pg = p + 2 * n;
@@ -227,6 +224,7 @@ template <class T> class LstmBackward {
     const int64_t place = 4 * (at * H + team.first(k)), to = 4 * (row * H + team.first(k));
     const T* scales = in<T>(a.scales) + at * (2 * a.groups + 2);
     const T* p = m.p + r * 4 * n;
+    T *dh_sums = squads[team.squad(k)].dh_sums, *dx_sums = squads[team.squad(k)].dx_sums;
     if (!a.terms) std::copy_n(p, 4 * n, dh_sums + to);
     for (int64_t q = 0; q < a.groups && a.terms; ++q) {
       const int64_t i = q * each, index = r * a.groups + q, per_unit = 4 / a.groups;
@@ -241,6 +239,8 @@ template <class T> class LstmBackward {
   void finish(int k) {
     const Member& m = members[k];
     const Mine<T> mine{team.first(k), team.size(k), a.units};
+    const SquadGradients<T>& squad = squads[team.squad(k)];
+    add_up(squads, team, k);
     if (team.squad(k) == 0) {  // of all squads, always in the same order
       for (int other = k + team.units.members; other < team.members(); other += team.units.members)
         for (const auto part : {&Member::dshift, &Member::dgain_x, &Member::dgain_h, &Member::dgain_c, &Member::dshift_c})
@@ -251,9 +251,9 @@ template <class T> class LstmBackward {
       mine.scatter(a.dgain_c, m.dgain_c.all, 1);
       mine.scatter(a.dbias_c, m.dshift_c.all, 1);
     }
-    for (int64_t r = team.first_row(k); r < team.last_row(k, a.batch); ++r) {
-      const int64_t at = r * a.units + mine.first;
-      std::copy_n(dh + at, mine.n, out<T>(a.dh0) + at);
+    for (int64_t r = 0; r < team.rows(k); ++r) {
+      const int64_t at = squad.steps.sequence(r) * a.units + mine.first;
+      std::copy_n(squad.dh + r * a.units + mine.first, mine.n, out<T>(a.dh0) + at);
       std::copy_n(m.dc + r * mine.n, mine.n, out<T>(a.dc0) + at);
     }
   }

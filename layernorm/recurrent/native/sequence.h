@@ -29,16 +29,24 @@ struct Arguments {
 constexpr int64_t kForwardRows = 128;   // W_x x of a block stays in the cache until it is used
 constexpr int64_t kBackwardRows = 512;  // long sums for the weights' gradients
 
-// The steps in the order they are computed. Rows of step t lie at offset(t), offset(t) + 1, ...;
-// row r of any step belongs to the same sequence.
+// The steps in the order they are computed, for some of the sequences: `many` from `first` on. In
+// arrays of all rows, these sequences' rows of step t lie at offset(t), offset(t) + 1, ...; row r of
+// any step belongs to the same sequence. Among these sequences' rows alone they begin at place(t).
 class Steps {
  public:
-  explicit Steps(const Arguments& a) : a_(a), offsets_(a.steps + 1, 0) {
-    for (int64_t t = 0; t < a.steps; ++t) offsets_[t + 1] = offsets_[t] + rows(t);
+  explicit Steps(const Arguments& a) : Steps(a, 0, a.batch) {}
+  Steps(const Arguments& a, int64_t first, int64_t many)
+      : a_(a), first_(first), many_(many), offsets_(a.steps + 1, 0), places_(a.steps + 1, 0) {
+    for (int64_t t = 0; t < a.steps; ++t) {
+      offsets_[t + 1] = offsets_[t] + all(t);
+      places_[t + 1] = places_[t] + rows(t);
+    }
   }
   int64_t time(int64_t s) const { return a_.reverse ? a_.steps - 1 - s : s; }
-  int64_t rows(int64_t t) const { return a_.batch_sizes ? a_.batch_sizes[t] : a_.batch; }
-  int64_t offset(int64_t t) const { return offsets_[t]; }
+  int64_t rows(int64_t t) const { return std::clamp<int64_t>(all(t) - first_, 0, many_); }
+  int64_t offset(int64_t t) const { return offsets_[t] + first_; }
+  int64_t place(int64_t t) const { return places_[t]; }
+  int64_t sequence(int64_t r) const { return first_ + r; }
 
   // Where the state before step s of row r lies in an array of all steps; -1: the initial state.
   int64_t before(int64_t s, int64_t r) const {
@@ -47,8 +55,8 @@ class Steps {
     return r < rows(t) ? offset(t) + r : -1;
   }
 
-  // Consecutive steps are taken together in products with x: steps first..last-1, which are rows
-  // begin..end-1, at most `many` if that is more than one step.
+  // Consecutive steps are taken together in products with x: steps first..last-1, whose rows have
+  // the places begin..end-1, at most `many` if that is more than one step.
   struct Block {
     int64_t first, last, begin, end;
   };
@@ -58,7 +66,7 @@ class Steps {
       int64_t last = first, count = 0;
       do count += rows(time(last++));
       while (last < a_.steps && count + rows(time(last)) <= many);
-      const int64_t begin = std::min(offset(time(first)), offset(time(last - 1)));
+      const int64_t begin = std::min(place(time(first)), place(time(last - 1)));
       all.push_back({first, last, begin, begin + count});
       first = last;
     }
@@ -67,7 +75,9 @@ class Steps {
 
  private:
   const Arguments& a_;
-  std::vector<int64_t> offsets_;
+  int64_t first_, many_;
+  std::vector<int64_t> offsets_, places_;
+  int64_t all(int64_t t) const { return a_.batch_sizes ? a_.batch_sizes[t] : a_.batch; }
 };
 
 // `members` shares of a range, as equal as can be.
@@ -102,6 +112,7 @@ struct Team {
   int leader(int k) const { return k - k % units.members; }  // the first of k's squad
   bool leads(int k) const { return k % units.members == 0; }
   int squad(int k) const { return k / units.members; }
+  int place(int k) const { return k % units.members; }  // in the squad
   int64_t first(int k) const { return units.begin(k % units.members); }
   int64_t size(int k) const { return units.size(k % units.members); }
   int64_t first_row(int k) const { return sequences.begin(squad(k)); }
@@ -165,13 +176,15 @@ template <class T> const T* in(const void* p) { return static_cast<const T*>(p);
 template <class T> T* out(void* p) { return static_cast<T*>(p); }
 
 // In arrays of summed inputs (rows, gates * H) each member's units lie together, gate by gate:
-// member k's part begins at gates * begin(k). Call work(row, place, count) for every run of weight
-// rows row..row+count-1, whose summed inputs are at place..place+count-1.
+// member i's part begins at gates * begin(i). Call work(row, place, count) for every run of weight
+// rows row..row+count-1, whose summed inputs are at place..place+count-1; of one member, or of all.
+template <class Work> inline void for_each_run(Shares units, int gates, int i, Work work) {
+  for (int g = 0; g < gates; ++g)
+    work(g * units.total + units.begin(i), gates * units.begin(i) + g * units.size(i),
+         units.size(i));
+}
 template <class Work> inline void for_each_run(Shares units, int gates, Work work) {
-  for (int k = 0; k < units.members; ++k)
-    for (int g = 0; g < gates; ++g)
-      work(g * units.total + units.begin(k), gates * units.begin(k) + g * units.size(k),
-           units.size(k));
+  for (int i = 0; i < units.members; ++i) for_each_run(units, gates, i, work);
 }
 
 // The weights' rows, from column `first` on, in the order of summed inputs.
@@ -184,67 +197,124 @@ void ordered_rows(const T** rows, const void* weights, int64_t stride, int64_t f
   });
 }
 
-// What follows a block of backward steps: from the gradients of its summed inputs (rows, gates * H)
+// A squad's backward pass works on blocks of steps. From the gradients of a block's summed inputs
+// (rows, gates * H) follow
 //   dW_hh += dh_sumsᵀ h_before,   dW_ih += dx_sumsᵀ x,   dx = dx_sums W_ih
-// Each member of the team computes a share of the weights' rows and of dx's rows.
-template <class T> struct BlockGradients {
+// Each squad sums over its own sequences, so that none reads what another has just written: between
+// the caches of two cores that takes longer than the arithmetic. Each member of a squad computes a
+// share of the weights' rows and of dx's rows.
+template <class T> struct SquadGradients {
   const Arguments& a;
-  const Steps& steps;
   const Team& team;
   const int gates;
-  T *w_ih, *x, *h;  // packed matrices
-  const T** rows;   // members' pointers, `most` each
-  int64_t most;
+  const Steps steps;
+  const std::vector<Steps::Block> blocks;
+  int64_t rows = 0;             // of the largest block
+  T *dh, *dh_sums, *dx_sums;    // of a step (sequences, H); of a block (rows, gates * H)
+  T *dw_ih, *dw_hh;             // sums over this squad's sequences
+  T *w_ih, *x, *h;              // packed matrices
+  std::vector<const T**> found; // members' pointers to rows
+  std::vector<T*> copies;       // see multiply_transposed
 
-  BlockGradients(const Arguments& a, const Steps& steps, const Team& team, int gates)
-      : a(a), steps(steps), team(team), gates(gates) {}
+  SquadGradients(const Arguments& a, const Team& team, int squad, int gates)
+      : a(a), team(team), gates(gates),
+        steps(a, team.sequences.begin(squad), team.sequences.size(squad)),
+        blocks(steps.blocks(kBackwardRows)), found(team.units.members), copies(found.size()) {
+    for (const auto& b : blocks) rows = std::max(rows, b.end - b.begin);
+  }
 
-  void lay_out(Scratch& scratch, int64_t block_rows) {
+  void lay_out(Scratch& scratch, int squad, bool one_term) {
     const int64_t wide = gates * a.units;
+    dh = scratch.take<T>(team.sequences.size(squad) * a.units);
+    dh_sums = scratch.take<T>(rows * wide);
+    dx_sums = one_term ? dh_sums : scratch.take<T>(rows * wide);
+    dw_ih = squad ? scratch.take<T>(wide * a.inputs) : out<T>(a.dw_ih);
+    dw_hh = squad ? scratch.take<T>(wide * a.units) : out<T>(a.dw_hh);
     w_ih = scratch.take<T>(wide * padded<T>(a.inputs));
-    x = scratch.take<T>(block_rows * padded<T>(a.inputs));
-    h = scratch.take<T>(block_rows * padded<T>(a.units));
-    most = std::max(wide, block_rows);
-    rows = scratch.take<const T*>(most * team.members());
+    x = scratch.take<T>(rows * padded<T>(a.inputs));
+    h = scratch.take<T>(rows * padded<T>(a.units));
+    for (auto& pointers : found) pointers = scratch.take<const T*>(std::max(wide, rows));
+    for (auto& copy : copies) copy = scratch.take<T>(rows * kTileRows);
   }
 
-  // Member k's part of what all read; a barrier must follow. Once for the weights, once a block.
-  void pack_weights(int k) {
+  // Member i's part of what the squad reads; a barrier must follow. Once for the weights, once a
+  // block.
+  void pack_weights(int i) {
     if (!a.dx) return;
-    const T** of = rows + most * k;
+    const T** of = found[i];
     ordered_rows(of, a.w_ih, a.inputs, 0, team.units, gates);
-    pack_rows(w_ih, gates * a.units, a.inputs, [=](int64_t i) { return of[i]; }, k,
-              team.members());
+    pack_rows(w_ih, gates * a.units, a.inputs, [=](int64_t row) { return of[row]; }, i,
+              team.units.members);
   }
-  void pack_block(int k, const Steps::Block& block) {
-    const int64_t H = a.units, I = a.inputs, count = block.end - block.begin;
-    const T** before = rows + most * k;
+  void pack_block(int i, const Steps::Block& block) {
+    const int64_t H = a.units, I = a.inputs;
+    pack_of_block(h, H, i, block, [&](int64_t s, int64_t r) {
+      const int64_t at = steps.before(s, r);
+      return at < 0 ? in<T>(a.h0) + steps.sequence(r) * H : in<T>(a.y) + at * H;
+    });
+    pack_of_block(x, I, i, block, [&](int64_t s, int64_t r) {
+      return in<T>(a.x) + (steps.offset(steps.time(s)) + r) * I;
+    });
+  }
+  template <class Row>
+  void pack_of_block(T* packed, int64_t columns, int i, const Steps::Block& block, Row row) {
+    const T** of = found[i];
     for (int64_t s = block.first; s < block.last; ++s) {
-      const int64_t t = steps.time(s), to = steps.offset(t) - block.begin;
-      for (int64_t r = 0; r < steps.rows(t); ++r) {
-        const int64_t at = steps.before(s, r);
-        before[to + r] = at < 0 ? in<T>(a.h0) + r * H : in<T>(a.y) + at * H;
-      }
+      const int64_t t = steps.time(s), to = steps.place(t) - block.begin;
+      for (int64_t r = 0; r < steps.rows(t); ++r) of[to + r] = row(s, r);
     }
-    const T* from = in<T>(a.x) + block.begin * I;
-    pack_rows(h, count, H, [=](int64_t i) { return before[i]; }, k, team.members());
-    pack_rows(x, count, I, [=](int64_t i) { return from + i * I; }, k, team.members());
+    pack_rows(packed, block.end - block.begin, columns, [=](int64_t at) { return of[at]; }, i,
+              team.units.members);
   }
 
-  void compute(int k, const Steps::Block& block, bool add, const T* dh_sums, const T* dx_sums) {
+  void compute(int i, const Steps::Block& block, bool add) {
     const int64_t H = a.units, I = a.inputs, wide = gates * H, count = block.end - block.begin;
-    const Shares mine{team.size(k), team.sequences.members};  // my units are the squads' together
-    const int64_t begin = mine.begin(team.squad(k)), n = mine.size(team.squad(k));
-    for (int g = 0; g < gates; ++g) {
-      const int64_t place = gates * team.first(k) + g * team.size(k) + begin;
-      const int64_t row = g * H + team.first(k) + begin;
-      multiply<T>({dh_sums + place, 1, wide}, n, h, count, {out<T>(a.dw_hh) + row * H, H}, H, add);
-      multiply<T>({dx_sums + place, 1, wide}, n, x, count, {out<T>(a.dw_ih) + row * I, I}, I, add);
-    }
+    for_each_run(team.units, gates, i, [&](int64_t row, int64_t place, int64_t n) {
+      multiply_transposed<T>(dh_sums + place, wide, n, h, count, {dw_hh + row * H, H}, H, add, copies[i]);
+      multiply_transposed<T>(dx_sums + place, wide, n, x, count, {dw_ih + row * I, I}, I, add, copies[i]);
+    });
     if (!a.dx) return;
-    const Shares share{count, team.members()};
-    const int64_t from = share.begin(k);
-    multiply<T>({dx_sums + from * wide, wide}, share.size(k), w_ih, wide,
-                {out<T>(a.dx) + (block.begin + from) * I, I}, I);
+    const Shares share{count, team.units.members};
+    const Panels<T> panels(I);
+    for (int64_t p = 0; p < panels.count; ++p)
+      for_each_stretch(block, share.begin(i), share.begin(i + 1), [&](int64_t from, int64_t at, int64_t n) {
+        multiply_panel<T>({dx_sums + from * wide, wide}, n, w_ih, wide, {out<T>(a.dx) + at * I, I}, panels, p);
+      });
+  }
+
+  // The rows from..to-1 of a block, in stretches that lie together in arrays of all rows as well:
+  // work(row in the block, row in such arrays, number of rows).
+  template <class Work>
+  void for_each_stretch(const Steps::Block& block, int64_t from, int64_t to, Work work) {
+    int64_t begin = from, at = 0, n = 0;
+    const int64_t first = std::min(steps.time(block.first), steps.time(block.last - 1));
+    for (int64_t t = first; t < first + block.last - block.first; ++t) {
+      const int64_t place = steps.place(t) - block.begin;
+      const int64_t lo = std::max(from, place), hi = std::min(to, place + steps.rows(t));
+      if (lo >= hi) continue;
+      const int64_t there = steps.offset(t) + lo - place;
+      if (n && there == at + n) {
+        n += hi - lo;
+        continue;
+      }
+      if (n) work(begin, at, n);
+      begin = lo, at = there, n = hi - lo;
+    }
+    if (n) work(begin, at, n);
   }
 };
+
+// When all squads are done: member k's share of the sum over them, always in the same order.
+template <class T>
+void add_up(const std::vector<SquadGradients<T>>& squads, const Team& team, int k) {
+  const SquadGradients<T>& sum = squads[0];
+  const int64_t wide = sum.gates * sum.a.units;
+  auto add = [&](T* SquadGradients<T>::*part, int64_t count) {
+    const Shares share{count, team.members()};
+    for (size_t s = 1; s < squads.size(); ++s)
+      for (int64_t j = share.begin(k); j < share.begin(k + 1); ++j)
+        (sum.*part)[j] += (squads[s].*part)[j];
+  };
+  add(&SquadGradients<T>::dw_ih, wide * sum.a.inputs);
+  add(&SquadGradients<T>::dw_hh, wide * sum.a.units);
+}
