@@ -75,6 +75,13 @@ def test_more_rows_than_one_block(kind):
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_squads_of_several_members(kind):
+    """Both the sequences and the units are divided; the shorter sequences are one squad's."""
+    with threads(4):
+        assert distance(kind, [*[20] * 30, 17, 9, 3], 5, 200, reverse=True) < 1e-11
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_without_bias(kind):
     assert distance(kind, FALLING, 4, 9, bias=False) < 1e-11
 

@@ -55,7 +55,19 @@ MUTANTS = {
         "sigmoid(xr[j] + hr[j]) * (hn[j] - m.shift_h[2 * n + j])",
     ),
     "a later block replaces the weights' gradient": (
-        "lstm", "paper", "sequence.h", "H, H}, H, add);", "H, H}, H, false);",
+        "lstm", "paper", "sequence.h", "H, H}, H, add,", "H, H}, H, false,",
+    ),
+    "a squad's part of the weights' gradient is left out": (
+        "lstm", "paper", "sequence.h", "+= (squads[s].*part)[j];", "+= 0 * (squads[s].*part)[j];",
+    ),
+    "steps of a squad lie side by side": (
+        "lstm", "joint", "sequence.h", "if (n && there == at + n)", "if (n)",
+    ),
+    "squads begin in the same state": (
+        "gru", "paper", "sequence.h", "in<T>(a.h0) + steps.sequence(r) * H", "in<T>(a.h0) + r * H",
+    ),
+    "a tile's copied columns are those of the first tile": (
+        "gru", "paper", "gemm.h", "const T* from = a + begin;", "const T* from = a;",
     ),
     "a squad's sums are left out": (
         "lstm", "paper", "sequence.h", "all[j] += other.all[j];", "all[j] += 0 * other.all[j];",
@@ -75,7 +87,7 @@ def far(kind: str, variant: str) -> bool:
     squads."""
     cases = [
         distance(kind, [5, 5, 4, 2, 2, 1], 7, 101, variant, reverse=True),
-        distance(kind, [60] * 10, 2, 5, variant),
+        distance(kind, [60] * 20, 2, 5, variant),
         distance(kind, [26, 20, 3], 7, 40, variant),
     ]
     return not max(cases) < 1e-9  # NaN is far too

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import struct
 import threading
 
 import torch
@@ -37,51 +38,50 @@ TENSORS = (
 # fmt: on
 
 
-class _Arguments(ctypes.Structure):
-    """`Arguments` of native/sequence.h, field by field."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("steps", "batch", "inputs", "units")),
-        ("batch_sizes", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("threads", "reverse", "terms", "groups", "carry")),
-        ("eps", ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in TENSORS),
-    )
+# `Arguments` of native/sequence.h, field by field
+NUMBERS = ("threads", "reverse", "terms", "groups", "carry", "eps")
+ARGUMENTS = struct.Struct(f"@4q P 5q d {len(TENSORS)}P")
 
 
 def call(
-    function: str, blocks: int, batch_sizes: Tensor | None, numbers: dict, /, **tensors
+    function: str,
+    blocks: int,
+    batch_sizes: Tensor | None,
+    numbers: dict,
+    inputs: dict[str, Tensor | None],
+    room: dict[str, int],
 ) -> None:
-    """Hand everything to the library, which trusts it: sizes are checked here."""
-    x, h0 = tensors["x"], tensors["h0"]
-    (rows, inputs), (batch, units) = x.shape, h0.shape
+    """Hand everything to the library, which trusts it: the inputs' sizes are checked here. `room`
+    has the addresses of what it writes, or has written before."""
+    x, h0 = inputs["x"], inputs["h0"]
+    (rows, width), (batch, units) = x.shape, h0.shape
     steps = _steps(batch_sizes, rows, batch)
-    per_gate = dict.fromkeys(("bias", "gain_x", "bias_x", "gain_h", "bias_h"), blocks * units)
-    sizes = per_gate | {
-        "x": rows * inputs, "h0": batch * units, "c0": batch * units, "y": rows * units,
+    sizes = {
+        "x": rows * width, "h0": batch * units, "c0": batch * units, "y": rows * units,
         "dy": rows * units, "dh_n": batch * units, "dc_n": batch * units,
-        "w_ih": blocks * units * inputs, "w_hh": blocks * units * units,
+        "w_ih": blocks * units * width, "w_hh": blocks * units * units,
         "gain_c": units, "bias_c": units,
     }  # fmt: skip
-    arguments = _Arguments(
-        steps=steps, batch=batch, inputs=inputs, units=units,
-        batch_sizes=None if batch_sizes is None else batch_sizes.data_ptr(), **numbers,
-    )  # fmt: skip
-    for name, tensor in tensors.items():
+    kind, others = x.dtype, blocks * units
+    for name, tensor in inputs.items():
         if tensor is None:
             continue
-        expected = sizes.get(name, tensor.numel())
-        if tensor.dtype != x.dtype or not tensor.is_contiguous() or tensor.numel() != expected:
+        expected = sizes.get(name, others)
+        if tensor.dtype != kind or tensor.numel() != expected or not tensor.is_contiguous():
             raise ValueError(
-                f"{name} must be contiguous {x.dtype} with {expected} elements, got "
+                f"{name} must be contiguous {kind} with {expected} elements, got "
                 f"{tensor.dtype} of shape {tuple(tensor.shape)}"
             )
-        setattr(arguments, name, tensor.data_ptr())
+        room[name] = tensor.data_ptr()
     loaded = library()
     if not isinstance(loaded, ctypes.CDLL):
         raise RuntimeError(f"the fused path cannot be used here: {loaded}")
-    suffix = "double" if x.dtype == torch.float64 else "float"
-    if getattr(loaded, f"{function}_{suffix}")(ctypes.byref(arguments)):
+    arguments = ARGUMENTS.pack(
+        steps, batch, width, units, 0 if batch_sizes is None else batch_sizes.data_ptr(),
+        *(numbers.get(name, 0) for name in NUMBERS), *(room.get(name, 0) for name in TENSORS),
+    )  # fmt: skip
+    suffix = "double" if kind == torch.float64 else "float"
+    if getattr(loaded, f"{function}_{suffix}")(arguments):
         raise MemoryError(f"{function}: no memory for the working space of {units} units")
 
 

@@ -144,4 +144,9 @@ def _computed_in(x: Tensor, *others: Tensor | None) -> tuple[torch.dtype, list[T
     """The type of the results (float32 under autocast), and the tensors in that to compute in."""
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     kind = compute if torch.is_autocast_enabled("cpu") else x.dtype
-    return kind, [None if t is None else t.to(compute).contiguous() for t in (x, *others)]
+    return kind, [t if t is None or _fits(t, compute) else t.to(compute).contiguous()
+                  for t in (x, *others)]  # fmt: skip
+
+
+def _fits(tensor: Tensor, kind: torch.dtype) -> bool:
+    return tensor.dtype == kind and tensor.is_contiguous()

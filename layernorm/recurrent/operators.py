@@ -80,16 +80,24 @@ def _keep(like: Tensor, rows: int, widths: dict[str, int], threads: int) -> Tens
     return kept
 
 
-def _parts(kept: Tensor, rows: int, **widths: int) -> dict[str, Tensor]:
-    """`kept` as arrays of so many numbers per row."""
-    *pieces, _ = kept.split([*(rows * width for width in widths.values()), 1])
-    return dict(zip(widths, pieces, strict=True))
+def _parts(kept: Tensor, rows: int, widths: dict[str, int]) -> dict[str, int]:
+    """The addresses of the arrays in `kept`, of so many numbers per row."""
+    address, size, parts = kept.data_ptr(), kept.element_size(), {}
+    for name, width in widths.items():
+        parts[name] = address
+        address += rows * width * size
+    return parts
+
+
+def _addresses(**tensors: Tensor) -> dict[str, int]:
+    """Of what is not empty."""
+    return {name: t.data_ptr() for name, t in tensors.items() if t.numel()}
 
 
 def _lstm_widths(units: int, variant: str) -> dict[str, int]:
     terms, groups, _ = VARIANTS[variant]
-    widths = {"cell": units, "scales": 2 * groups + 2}
-    return widths | dict.fromkeys(("hat_h", "hat_x")[:terms] or ("gates",), 4 * units)
+    widths = dict.fromkeys(("hat_h", "hat_x")[:terms] or ("gates",), 4 * units)
+    return widths | {"cell": units, "scales": 2 * groups + 2}
 
 
 def _gru_widths(units: int) -> dict[str, int]:
@@ -122,9 +130,9 @@ def compute_lstm(
     kept = _keep(x, rows, widths, threads) if keep else x.new_empty(0)
     call(
         "lstm_forward", 4, batch_sizes, _lstm_numbers(variant, eps, reverse, threads),
-        x=x, h0=h0, c0=c0, w_ih=w_ih, w_hh=w_hh, bias=bias, gain_x=gain_x, bias_x=bias_x,
-        gain_h=gain_h, bias_h=bias_h, gain_c=gain_c, bias_c=bias_c, y=y, h_n=h_n, c_n=c_n,
-        **(_parts(kept, rows, **widths) if keep else {}),
+        {"x": x, "h0": h0, "c0": c0, "w_ih": w_ih, "w_hh": w_hh, "bias": bias, "gain_x": gain_x,
+         "bias_x": bias_x, "gain_h": gain_h, "bias_h": bias_h, "gain_c": gain_c, "bias_c": bias_c},
+        _addresses(y=y, h_n=h_n, c_n=c_n) | (_parts(kept, rows, widths) if keep else {}),
     )  # fmt: skip
     return y, h_n, c_n, kept
 
@@ -161,13 +169,12 @@ def compute_lstm_backward(
         return list(gradients.values())
     call(
         "lstm_backward", 4, batch_sizes, _lstm_numbers(variant, eps, reverse, int(kept[-1])),
-        x=x, h0=h0, c0=c0, w_ih=w_ih, w_hh=w_hh, bias=bias, gain_x=gain_x, bias_x=bias_x,
-        gain_h=gain_h, bias_h=bias_h, gain_c=gain_c, bias_c=bias_c, y=y,
-        dy=torch.zeros_like(y) if dy is None else dy.contiguous(),
-        dh_n=None if dh_n is None else dh_n.contiguous(),
-        dc_n=None if dc_n is None else dc_n.contiguous(),
-        **_parts(kept, x.shape[0], **_lstm_widths(h0.shape[1], variant)),
-        **{name: g for name, g in gradients.items() if g.numel()},
+        {"x": x, "h0": h0, "c0": c0, "w_ih": w_ih, "w_hh": w_hh, "bias": bias, "gain_x": gain_x,
+         "bias_x": bias_x, "gain_h": gain_h, "bias_h": bias_h, "gain_c": gain_c, "bias_c": bias_c,
+         "y": y, "dy": torch.zeros_like(y) if dy is None else dy.contiguous(),
+         "dh_n": None if dh_n is None else dh_n.contiguous(),
+         "dc_n": None if dc_n is None else dc_n.contiguous()},
+        _addresses(**gradients) | _parts(kept, x.shape[0], _lstm_widths(h0.shape[1], variant)),
     )  # fmt: skip
     return list(gradients.values())
 
@@ -232,8 +239,9 @@ def compute_gru(
     kept = _keep(x, rows, widths, threads) if keep else x.new_empty(0)
     call(
         "gru_forward", 3, batch_sizes, _gru_numbers(eps, reverse, threads),
-        x=x, h0=h0, w_ih=w_ih, w_hh=w_hh, bias=bias, gain_x=gain_x, bias_x=bias_x, gain_h=gain_h,
-        bias_h=bias_h, y=y, h_n=h_n, **(_parts(kept, rows, **widths) if keep else {}),
+        {"x": x, "h0": h0, "w_ih": w_ih, "w_hh": w_hh, "bias": bias, "gain_x": gain_x,
+         "bias_x": bias_x, "gain_h": gain_h, "bias_h": bias_h},
+        _addresses(y=y, h_n=h_n) | (_parts(kept, rows, widths) if keep else {}),
     )  # fmt: skip
     return y, h_n, kept
 
@@ -264,11 +272,11 @@ def compute_gru_backward(
         return list(gradients.values())
     call(
         "gru_backward", 3, batch_sizes, _gru_numbers(eps, reverse, int(kept[-1])),
-        x=x, h0=h0, w_ih=w_ih, w_hh=w_hh, bias=bias, gain_x=gain_x, bias_x=bias_x, gain_h=gain_h,
-        bias_h=bias_h, y=y, dy=torch.zeros_like(y) if dy is None else dy.contiguous(),
-        dh_n=None if dh_n is None else dh_n.contiguous(),
-        **_parts(kept, x.shape[0], **_gru_widths(h0.shape[1])),
-        **{name: g for name, g in gradients.items() if g.numel()},
+        {"x": x, "h0": h0, "w_ih": w_ih, "w_hh": w_hh, "bias": bias, "gain_x": gain_x,
+         "bias_x": bias_x, "gain_h": gain_h, "bias_h": bias_h, "y": y,
+         "dy": torch.zeros_like(y) if dy is None else dy.contiguous(),
+         "dh_n": None if dh_n is None else dh_n.contiguous()},
+        _addresses(**gradients) | _parts(kept, x.shape[0], _gru_widths(h0.shape[1])),
     )  # fmt: skip
     return list(gradients.values())
 

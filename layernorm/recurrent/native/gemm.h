@@ -45,19 +45,20 @@ inline void pack_rows(T* packed, int64_t k, int64_t columns, Row row, int member
 }
 
 // Pack a matrix whose columns are contiguous, as weights are in x Wᵀ: column(j) points to k elements.
+// A vector's columns are read side by side, each from beginning to end. (What the padding multiplies
+// is never written: it repeats the last column.)
 template <class T, class Column>
 inline void pack_columns(T* packed, int64_t k, int64_t columns, Column column) {
   const Panels<T> panels(columns);
   for (int64_t p = 0; p < panels.count; ++p) {
     const int width = panels.width(p), valid = panels.valid(p);
-    T* panel = packed + panels.first(p) * k;
-    std::fill_n(panel, valid < width ? k * width : 0, T(0));
-    for (int64_t begin = 0; begin < k; begin += 64) {  // blocks that stay in the first cache
-      const int64_t end = std::min(begin + 64, k);
-      for (int j = 0; j < valid; ++j) {
-        const T* from = column(panels.first(p) + j);
-        for (int64_t i = begin; i < end; ++i) panel[i * width + j] = from[i];
-      }
+    for (int j = 0; j < width; j += kLanes<T>) {
+      const T* from[kLanes<T>];
+      for (int q = 0; q < kLanes<T>; ++q)
+        from[q] = column(panels.first(p) + std::min(j + q, valid - 1));
+      T* to = packed + panels.first(p) * k + j;
+      for (int64_t i = 0; i < k; ++i, to += width)
+        for (int q = 0; q < kLanes<T>; ++q) to[q] = from[q][i];
     }
   }
 }
@@ -149,9 +150,9 @@ void multiply(Matrix<const T> a, int64_t m, const T* packed, int64_t k, Matrix<T
   for (int64_t p = 0; p < panels.count; ++p) multiply_panel(a, m, packed, k, c, panels, p, add);
 }
 
-// C = Aᵀ · B, or C += Aᵀ · B: A has k rows, `stride` apart, of m columns. A tile's columns are first
-// copied to `copy` (kTileRows * k numbers): where they are, each row has them in another cache line,
-// and all of those would have to be fetched again for every panel.
+// C = Aᵀ · B, or C += Aᵀ · B: A has k rows, `stride` apart, of m columns. A tile's columns are
+// first copied to `copy` (kTileRows * k numbers): where they are, each row has them in another
+// cache line, and all of those would have to be fetched again for every panel.
 template <class T>
 void multiply_transposed(const T* a, int64_t stride, int64_t m, const T* packed, int64_t k,
                          Matrix<T> c, int64_t columns, bool add, T* copy) {

@@ -159,7 +159,8 @@ template <class T> class GruBackward {
     add_up(squads, team, k);
     if (team.squad(k) == 0) {  // of all squads, always in the same order
       for (int other = k + team.units.members; other < team.members(); other += team.units.members)
-        for (const auto part : {&Member::dshift_x, &Member::dshift_h, &Member::dgain_x, &Member::dgain_h})
+        for (const auto part : {&Member::dshift_x, &Member::dshift_h, &Member::dgain_x,
+                                &Member::dgain_h})
           (m.*part).add(members[other].*part);
       mine.scatter(a.dbias, m.dshift_x.all, 3);
       mine.scatter(a.dbias_n, m.dshift_h.all, 3);

@@ -243,7 +243,8 @@ template <class T> class LstmBackward {
     add_up(squads, team, k);
     if (team.squad(k) == 0) {  // of all squads, always in the same order
       for (int other = k + team.units.members; other < team.members(); other += team.units.members)
-        for (const auto part : {&Member::dshift, &Member::dgain_x, &Member::dgain_h, &Member::dgain_c, &Member::dshift_c})
+        for (const auto part : {&Member::dshift, &Member::dgain_x, &Member::dgain_h,
+                                &Member::dgain_c, &Member::dshift_c})
           (m.*part).add(members[other].*part);
       mine.scatter(a.dbias, m.dshift.all, 4);
       mine.scatter(a.dgain_h, m.dgain_h.all, 4);

@@ -209,12 +209,12 @@ template <class T> struct SquadGradients {
   const int gates;
   const Steps steps;
   const std::vector<Steps::Block> blocks;
-  int64_t rows = 0;             // of the largest block
-  T *dh, *dh_sums, *dx_sums;    // of a step (sequences, H); of a block (rows, gates * H)
-  T *dw_ih, *dw_hh;             // sums over this squad's sequences
-  T *w_ih, *x, *h;              // packed matrices
-  std::vector<const T**> found; // members' pointers to rows
-  std::vector<T*> copies;       // see multiply_transposed
+  int64_t rows = 0;           // of the largest block
+  T *dh, *dh_sums, *dx_sums;  // of a step (sequences, H); of a block (rows, gates * H)
+  T *dw_ih, *dw_hh;           // sums over this squad's sequences
+  T *w_ih, *x, *h;            // packed matrices
+  std::vector<const T**> found;  // members' pointers to rows
+  std::vector<T*> copies;        // see multiply_transposed
 
   SquadGradients(const Arguments& a, const Team& team, int squad, int gates)
       : a(a), team(team), gates(gates),
@@ -270,15 +270,19 @@ template <class T> struct SquadGradients {
   void compute(int i, const Steps::Block& block, bool add) {
     const int64_t H = a.units, I = a.inputs, wide = gates * H, count = block.end - block.begin;
     for_each_run(team.units, gates, i, [&](int64_t row, int64_t place, int64_t n) {
-      multiply_transposed<T>(dh_sums + place, wide, n, h, count, {dw_hh + row * H, H}, H, add, copies[i]);
-      multiply_transposed<T>(dx_sums + place, wide, n, x, count, {dw_ih + row * I, I}, I, add, copies[i]);
+      multiply_transposed<T>(dh_sums + place, wide, n, h, count, {dw_hh + row * H, H}, H, add,
+                             copies[i]);
+      multiply_transposed<T>(dx_sums + place, wide, n, x, count, {dw_ih + row * I, I}, I, add,
+                             copies[i]);
     });
     if (!a.dx) return;
     const Shares share{count, team.units.members};
     const Panels<T> panels(I);
     for (int64_t p = 0; p < panels.count; ++p)
-      for_each_stretch(block, share.begin(i), share.begin(i + 1), [&](int64_t from, int64_t at, int64_t n) {
-        multiply_panel<T>({dx_sums + from * wide, wide}, n, w_ih, wide, {out<T>(a.dx) + at * I, I}, panels, p);
+      for_each_stretch(block, share.begin(i), share.begin(i + 1), [&](int64_t from, int64_t at,
+                                                                      int64_t n) {
+        multiply_panel<T>({dx_sums + from * wide, wide}, n, w_ih, wide,
+                          {out<T>(a.dx) + at * I, I}, panels, p);
       });
   }
 
