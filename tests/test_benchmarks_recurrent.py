@@ -284,17 +284,32 @@ def test_a_process_grows_at_least_by_what_the_graph_holds():
 
 
 def test_memory_is_asked_for_ours_and_torchs_in_training_without_huge_pages(monkeypatch):
-    asked = []
+    asked, timing = [], []
     found = [made(name, (1, 2, 3, 4), 1.0) for name in ("ours", "torch", "loop")]
     found += [made("ours", (1, 2, 3, 4), 1.0, "inference")]
     found += [made("ours", (1, 2, 3, 4), 1.0, status="wrong: y")]
-    monkeypatch.setattr(processes, "rows", lambda plan, huge_pages: iter(found))
-    monkeypatch.setattr(processes, "memory_of", lambda *about: asked.append(about) or (1, 2))
-    both = list(processes.run(Plan(threads=2), (False, True), with_memory=True))
+
+    def timed(plan, huge_pages):
+        timing.append(True)
+        yield from found
+        timing.clear()
+
+    def memory_of(*about):
+        assert not timing, "memory is measured beside a measurement of time"
+        asked.append(about)
+        return 1, 2
+
+    monkeypatch.setattr(processes, "rows", timed)
+    monkeypatch.setattr(processes, "memory_of", memory_of)
+    plan = Plan(("lstm",), shapes=((1, 2, 3, 4),), threads=2)
+    both = list(processes.run(plan, (False, True), with_memory=True))
     assert asked == [("lstm", name, (1, 2, 3, 4), 2) for name in ("ours", "torch")]
     assert [row.held_memory for row in both] == [1, 1, *[None] * 8]
     assert [row.resident_memory for row in both] == [2, 2, *[None] * 8]
-    assert list(processes.run(Plan(), (False,), with_memory=False)) == found
+    assert list(processes.run(plan, (False,), with_memory=False)) == found
+    for fewer in (replace(plan, modes=("inference",)), replace(plan, subjects=("loop",))):
+        list(processes.run(fewer, (False,), with_memory=True))
+    assert len(asked) == 2
 
 
 def test_a_process_that_fails_is_an_error(capfd):

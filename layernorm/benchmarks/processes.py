@@ -104,12 +104,25 @@ def run(plan: Plan, settings: Iterable[bool], with_memory: bool) -> Iterator[Row
         ChildProcessError: a measuring process failed.
     """
     for again, huge_pages in enumerate(settings):
-        for row in rows(replace(plan, subjects=PAIR) if again else plan, huge_pages):
-            counted = with_memory and not huge_pages and row.mode == "training"
-            if counted and row.implementation in PAIR and row.status == MEASURED:
-                found = memory_of(row.options["kind"], row.implementation, row.shape, plan.threads)
+        chosen = replace(plan, subjects=PAIR) if again else plan
+        memories = _memories(chosen) if with_memory and not huge_pages else {}
+        for row in rows(chosen, huge_pages):
+            found = memories.get((row.options["kind"], row.implementation, row.shape))
+            if found and row.mode == "training" and row.status == MEASURED:
                 row = replace(row, held_memory=found[0], resident_memory=found[1])
             yield row
+
+
+def _memories(plan: Plan) -> dict[tuple[str, str, Shape], tuple[int, int | None]]:
+    """What training takes for ours and torch's, by kind, implementation and shape. Asked before
+    anything is timed: beside a measurement nothing else may run."""
+    return {
+        (kind, subject, shape): memory_of(kind, subject, shape, plan.threads)
+        for kind in plan.kinds
+        for shape in plan.shapes
+        for subject in PAIR
+        if "training" in plan.modes and subject in (plan.subjects or PAIR)
+    }
 
 
 def save(rows: Iterable[Row], profile: str) -> Path:
