@@ -200,9 +200,9 @@ void ordered_rows(const T** rows, const void* weights, int64_t stride, int64_t f
 // A squad's backward pass works on blocks of steps. From the gradients of a block's summed inputs
 // (rows, gates * H) follow
 //   dW_hh += dh_sumsᵀ h_before,   dW_ih += dx_sumsᵀ x,   dx = dx_sums W_ih
-// Each squad sums over its own sequences, so that none reads what another has just written: between
-// the caches of two cores that takes longer than the arithmetic. Each member of a squad computes a
-// share of the weights' rows and of dx's rows.
+// Each squad sums over its own sequences, so that none reads what another has just written: to write
+// again where another core has read takes longer than to compute what is written. Each member of a
+// squad computes a share of the weights' rows and of dx's rows.
 template <class T> struct SquadGradients {
   const Arguments& a;
   const Team& team;
