@@ -52,7 +52,7 @@ notebooks: $(INSTALLED)
 # On a machine with a GPU, whose PYTHON has torch, triton, numpy and jaxtyping: 8 minutes of what is
 # still to be measured, what was aimed for first. Call it until it says "complete". OUT: a folder.
 bench-gpu:
-	$(PYTHON) -m layernorm.benchmarks.gpu --minutes 8 $(if $(OUT),--out $(OUT))
+	$(PYTHON) -m layernorm.lab.benchmarks.gpu --minutes 8 $(if $(OUT),--out $(OUT))
 
 clean:
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -8,6 +8,10 @@ import torch
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
-collect_ignore_glob = ["tests/kernel_*compile.py"]  # programs, which turn the interpreter off
+collect_ignore_glob = ["tests/**/kernel_*compile.py"]  # programs, which turn the interpreter off
 if find_spec("triton") is None:  # platforms that have none
-    collect_ignore_glob += ["layernorm/kernels/[!_]*.py", "tests/test_kernels*.py"]
+    collect_ignore_glob += [
+        "layernorm/kernels/[!_]*.py",
+        "tests/kernels/*.py",
+        "tests/recurrent/gpu/*.py",
+    ]

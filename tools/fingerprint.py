@@ -16,7 +16,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbformat import NotebookNode
 from pairs import ROOT, code_cells, digest, key
 
-from layernorm.records.staleness import shape
+from layernorm.lab.records.staleness import shape
 
 PACKAGE = "layernorm"
 DISCOVERY = {"iter_modules", "walk_packages"}

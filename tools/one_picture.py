@@ -5,7 +5,7 @@ python tools/one_picture.py  (a test fails when the file is not what this draws)
 
 from pathlib import Path
 
-from layernorm.interactive import CASE, UNIT, Sliders, outputs
+from layernorm.lab.invariance_figure import CASE, UNIT, Sliders, outputs
 from layernorm.methods import METHODS
 
 FILE = Path(__file__).parents[1] / "book" / "_static" / "one-picture.svg"

@@ -5,7 +5,7 @@ page, so that the ledger can link to the cell that decides it. The notebook itse
 import json
 import re
 
-from layernorm.ledger import anchor
+from layernorm.lab.claims.page import anchor
 
 ROW = re.compile(r"<tr>(?P<row>.*?<code>(?P<id>[^<]+)</code>.*?</tr>)", re.DOTALL)
 

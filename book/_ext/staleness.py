@@ -6,8 +6,8 @@ The notebook itself stays as it was executed: staleness is a banner, never a cel
 import json
 import warnings
 
-from layernorm import records
-from layernorm.records.published import published_folder
+from layernorm.lab import records
+from layernorm.lab.records.published import published_folder
 
 
 def experiments() -> set[str]:

@@ -1,4 +1,4 @@
-// The sliders of layernorm/interactive.py: the same formulas, computed in the reader's browser.
+// The sliders of layernorm/lab/invariance_figure.py: the same formulas, computed in the reader's browser.
 // tests/browser compares every output with the Python definitions in float64.
 (() => {
   const SVG = "http://www.w3.org/2000/svg";

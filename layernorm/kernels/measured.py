@@ -14,7 +14,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from layernorm.records import Record
+from layernorm.lab.records import Record
 
 BENCHMARKS = {"layer_norm": "bench_layer", "rms_norm": "bench_rms"}
 MARGIN = 1.05  # the slowest that is accepted, relative to PyTorch's own
@@ -33,7 +33,7 @@ def faster(operation: str, x: Tensor, dims: int, gradient: bool) -> bool:
 
 @cache
 def _ratios(operation: str, device: str, dtype: str, gradient: bool) -> Ratios:
-    from layernorm import records
+    from layernorm.lab import records
 
     try:
         found = records.runs(BENCHMARKS[operation])
@@ -49,7 +49,7 @@ def ratios(found: Iterable[Record], device: str, dtype: str, gradient: bool) -> 
         device: the GPU's name.
         gradient: forward and backward together, or forward alone.
     """
-    from layernorm import records
+    from layernorm.lab import records
 
     mode = "forward+backward" if gradient else "forward"
     expected = {"machine": device, "dtype": dtype, "mode": mode, "baseline": "torch"}

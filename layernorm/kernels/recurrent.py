@@ -63,7 +63,7 @@ def missing() -> str | None:
 def faster(kind: str, x: Tensor, units: int) -> bool:
     """Whether records say that it is at least as fast as the definition for rows x, on this GPU.
 
-    `layernorm.benchmarks.recurrent_gpu` writes them. Between shapes that were measured the
+    `layernorm.lab.benchmarks.recurrent_gpu` writes them. Between shapes that were measured the
     neighbors decide; beyond them the definition is used. A graph that is captured may meet any
     number of rows: there all that were measured must be faster.
     """
@@ -92,7 +92,7 @@ def _faster(
 @cache
 def _ratios(kind: str, gpu: str, dtype: str, training: bool) -> dict[int, dict[int, float]]:
     """{units: {rows: the fused path's time over the definition's}}, of records not stale."""
-    from layernorm import records
+    from layernorm.lab import records
 
     try:
         found = records.runs(BENCHMARK)

@@ -1,9 +1,9 @@
 r"""The geometry of learning: KL divergence and Fisher information of generalized linear models.
 
 Equations (8) to (14) and (32) to (35) of the paper, as SymPy expressions for concrete sizes; the
-same matrices by automatic differentiation are in `layernorm.fisher`. Everything rests on one chain
-rule, which holds for every size and every method: if the natural parameters of a case are s(θ) with
-the Jacobian J = ∂s/∂θ, then
+same matrices by automatic differentiation are in `layernorm.lab.analysis.fisher`. Everything rests
+on one chain rule, which holds for every size and every method: if the natural parameters of a case
+are s(θ) with the Jacobian J = ∂s/∂θ, then
 
     F = E[Jᵀ Cov[y|x] J] / φ².
 

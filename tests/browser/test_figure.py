@@ -8,8 +8,8 @@ import pytest
 import torch
 from browser.inspection import PATIENCE, PHONE, listen, pages
 
-from layernorm import interactive
-from layernorm.interactive import NAMES, SCALES, SHIFTS, TABLE_1, Sliders
+from layernorm.lab import invariance_figure
+from layernorm.lab.invariance_figure import NAMES, SCALES, SHIFTS, TABLE_1, Sliders
 
 pytestmark = pytest.mark.browser
 
@@ -92,7 +92,7 @@ def test_the_browser_computes_what_the_definitions_give(page):
         [asdict(s) for s in settings],
     )
     for s, in_browser in zip(settings, computed, strict=True):
-        for name, expected in interactive.outputs(s).items():
+        for name, expected in invariance_figure.outputs(s).items():
             actual = torch.tensor(in_browser[name], dtype=torch.float64)
             torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9, msg=f"{name}: {s}")
 
@@ -101,7 +101,7 @@ def test_the_browser_computes_what_the_definitions_give(page):
 def test_by_keyboard_every_verdict_is_right(sliders, page):
     assert set(shown(page).values()) == {"unchanged"}
     move(page, **sliders)
-    expected = interactive.verdicts(replace(Sliders(), **sliders))
+    expected = invariance_figure.verdicts(replace(Sliders(), **sliders))
     assert shown(page) == expected
     for name in NAMES:  # and in words for those who do not see it
         assert expected[name] in page.locator(f"[data-method={name}] svg").get_attribute(
@@ -116,7 +116,7 @@ def test_chapter_6_has_the_sliders_of_table_1(browser, book):
     names = page.locator(".invariance input").evaluate_all("(all) => all.map((e) => e.name)")
     assert sorted(names) == sorted(TABLE_1)
     move(page, weights_shift=1.0)
-    assert shown(page) == interactive.verdicts(Sliders(weights_shift=1.0))
+    assert shown(page) == invariance_figure.verdicts(Sliders(weights_shift=1.0))
     page.close()
 
 
@@ -128,7 +128,7 @@ def test_by_mouse(page):
     page.mouse.move(box["x"] + box["width"], middle, steps=4)
     dragging = shown(page)  # the verdicts are live, not only when the slider is let go
     page.mouse.up()
-    assert dragging == shown(page) == interactive.verdicts(Sliders(case_shift=SHIFTS[-1]))
+    assert dragging == shown(page) == invariance_figure.verdicts(Sliders(case_shift=SHIFTS[-1]))
     page.get_by_role("button", name="Reset all sliders").click()
     assert set(shown(page).values()) == {"unchanged"}
 
@@ -136,7 +136,10 @@ def test_by_mouse(page):
 def test_dots_stand_where_the_outputs_are(page):
     """The distance of a dot from its ring, in units of the outputs, is the change of the output."""
     move(page, case_shift=1.0)
-    before, after = interactive.outputs(Sliders()), interactive.outputs(Sliders(case_shift=1.0))
+    before, after = (
+        invariance_figure.outputs(Sliders()),
+        invariance_figure.outputs(Sliders(case_shift=1.0)),
+    )
     page.wait_for_timeout(300)  # the dots glide to their places
     for name in NAMES:
         ring, dot = (
@@ -179,6 +182,6 @@ def test_without_scripts_the_picture_is_shown(browser, address):
     page.goto(address)
     picture = page.locator(".invariance img")
     assert picture.is_visible()
-    assert picture.get_attribute("alt") == interactive.description()
+    assert picture.get_attribute("alt") == invariance_figure.description()
     assert picture.bounding_box()["width"] <= PHONE["width"]
     context.close()

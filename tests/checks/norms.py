@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from oracle import assert_close, condition, draw, exact
+from library.oracle import assert_close, condition, draw, exact
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 

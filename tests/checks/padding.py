@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from oracle import assert_close, draw
+from library.oracle import assert_close, draw
 from torch.autograd import gradcheck, gradgradcheck
 
 from checks.registry import check

@@ -3,7 +3,7 @@
 import math
 
 import torch
-from oracle import assert_close, draw, scalar_layer_norm
+from library.oracle import assert_close, draw, scalar_layer_norm
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 

@@ -1,7 +1,7 @@
 """Checks of weight normalization."""
 
 import torch
-from oracle import assert_close, draw
+from library.oracle import assert_close, draw
 from torch.autograd import gradcheck, gradgradcheck
 
 from checks.registry import check

@@ -1,0 +1,1 @@
+"""What chapters measure of networks: activations, recurrences, Fisher matrices, statistics."""

@@ -1,0 +1,115 @@
+"""Claims about the family of normalizations that chapter 04 decides."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+
+from layernorm import functional as F
+from layernorm.lab.claims import Finding, claim
+from layernorm.lab.claims.judging import final, not_learning, one_verdict
+
+_weight_norm = F.weight_norm
+
+
+def per_feature(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+    """Mutant: every feature by its own statistics over the cases."""
+    return (x - x.mean(0)) / (x.var(0, correction=0) + eps).sqrt()
+
+
+def one_length(v, g, dim=0):
+    """Mutant: one length for the whole matrix instead of one for each weight vector."""
+    return _weight_norm(v, g.mean(), dim=None)
+
+
+@claim(
+    id="layer-norm-mixes-features",
+    statement="Layer normalization mixes the features of a case: where some of them are measured "
+    "in smaller units, so that their numbers grow, the outputs of all the others shrink.",
+    said_by=("summary D",),
+    kind="property",
+    chapter="04",
+    rule="for 100 random cases of 12 features, 4 of which are multiplied by 1, 10, 100, 1000: "
+    "proved if in every case the spread of the other 8 outputs falls at every step, by a factor of "
+    "at least 50 in all",
+    sabotage=("layernorm.functional.layer_norm", per_feature),
+)
+def layer_norm_mixes_features() -> Finding:
+    x = torch.randn(100, 12, dtype=torch.float64)
+    spread = []
+    for scale in (1, 10, 100, 1000):
+        unit = torch.ones(12, dtype=torch.float64)
+        unit[:4] = scale
+        spread.append(F.layer_norm(x * unit, (12,))[:, 4:].std(1))
+    falls = all((b < a).all() for a, b in pairwise(spread))
+    factor = (spread[0] / spread[-1]).min().item()
+    holds = falls and factor >= 50
+    return Finding(
+        "proved" if holds else "refuted",
+        f"With 4 of 12 features times 1000, the spread of the other outputs falls by a factor of "
+        f"{'more' if holds else 'less'} than 50 in {'each' if holds else 'some'} of 100 cases.",
+        numbers={"smallest_factor": factor},
+    )
+
+
+@claim(
+    id="weight-norm-divides-by-length",
+    statement="Weight normalization divides the summed input of a unit by the L2 norm of its "
+    "incoming weights, and subtracts no mean.",
+    said_by=("paper eq. 5", "summary A"),
+    kind="property",
+    chapter="04",
+    rule="proved if for 100 random layers of 8 inputs and 5 units, in float64, the summed inputs "
+    "by the normalized weights equal g (v·x) / |v|, unit by unit, within 1e-12 of the largest",
+    sabotage=("layernorm.functional.weight_norm", one_length),
+)
+def weight_norm_divides_by_length() -> Finding:
+    worst = 0.0
+    for _ in range(100):
+        v, g = torch.randn(5, 8).double(), 1 + torch.rand(5, 1).double()
+        x = 3 + torch.randn(20, 8).double()
+        lengths = [sum(w * w for w in row) ** 0.5 for row in v.tolist()]
+        expected = g.flatten() * (x @ v.T) / torch.tensor(lengths, dtype=torch.float64)
+        got = x @ F.weight_norm(v, g).T
+        worst = max(worst, ((got - expected).abs().max() / expected.abs().max()).item())
+    holds = worst < 1e-12
+    return Finding(
+        "proved" if holds else "refuted",
+        f"The largest difference is {'below' if holds else 'above'} 1e-12 of the largest output.",
+        numbers={"largest_relative_difference": worst},
+    )
+
+
+@claim(
+    id="mixed-units/digits",
+    statement="Normalizing the features of a case together is a great problem where their units "
+    "differ: a network learns worse from them than from features standardized one by one.",
+    said_by=("summary D",),
+    kind="experiment",
+    chapter="04",
+    rule="study mixed_units: a third of the pixels in a unit 100 times smaller. Favored: each "
+    "feature standardized; other: each case normalized over its features. Test cross-entropy "
+    "averaged over the budget, once under mixed units, once as the increase from one common unit "
+    "to mixed ones; five paired seeds, Holm over the two, margin 0.02 nats",
+)
+def mixed_units() -> Finding:
+    from layernorm.lab import records
+    from layernorm.lab.experiments import studies
+
+    plan = studies.plan("mixed_units")
+    if not records.runs(plan.name):
+        return Finding("not yet tested")
+    if weak := not_learning(plan.name, list(plan.arms)):
+        return Finding("inconclusive", reason=weak)
+    frame = records.load(plan.name, "book")
+    nll = {arm: final(frame, arm, plan.primary) for arm in plan.arms}
+    standardized, case = nll["standardized-mixed"], nll["case-mixed"]
+    pairs = {
+        "under mixed units": (standardized, case),
+        "increase from one unit to mixed": (
+            standardized - nll["standardized-same"],
+            case - nll["case-same"],
+        ),
+    }
+    return one_verdict(pairs, plan.margin, "nats")

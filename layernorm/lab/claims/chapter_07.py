@@ -1,0 +1,287 @@
+"""Claims about the Fisher matrix that chapter 07 decides: eqs. (8), (12), (13) and the norm in it.
+
+The metric along the gain is in `chapter_07_gain.py`, what norms do while a network learns in
+`chapter_07_norms.py`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from layernorm import functional as F
+from layernorm.lab.analysis import fisher
+from layernorm.lab.claims import Finding, claim
+
+GEOMETRY = "layernorm.symbolic.geometry"
+NATURAL = "layernorm.lab.analysis.fisher.natural"
+_natural = fisher.natural  # what mutants are made of
+
+
+def draw(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def model(units: int, features: int, cases: int) -> list[Tensor]:
+    """Random w, b, g and data that are not centered."""
+    return [draw(units, features), draw(units), draw(units), 1 + draw(cases, features)]
+
+
+def worst(x: Tensor) -> float:
+    return x.abs().max().item()
+
+
+def size(value: float, bound: float) -> str:
+    return f"{'below' if value < bound else 'above'} {bound:g}"
+
+
+def mean_instead(family, s):
+    """Mutant: takes the mean for the variance."""
+    import sympy
+
+    return sympy.diag(*family.mean(s))
+
+
+def without_bias(method, w, b, g, x):
+    """Mutant: the model forgets its bias."""
+    return _natural(method, w, 0 * b, g, x)
+
+
+def always_shared(method, w, b, g, x):
+    """Mutant: layer normalization, whatever was asked for."""
+    return _natural("layer", w, b, g, x)
+
+
+def half_homogeneous(method, w, b, g, x):
+    """Mutant: divides by the root of the length of each weight vector."""
+    return _natural("none", w / w.norm(dim=1, keepdim=True).sqrt(), b, g, x)
+
+
+def not_divided(a: Tensor) -> Tensor:
+    """Mutant: the derivative of the mean alone."""
+    return torch.eye(a.shape[1], dtype=a.dtype).expand(len(a), -1, -1) - 1 / a.shape[1]
+
+
+@claim(
+    id="fisher-is-the-curvature-of-kl",
+    statement="For a small change δ of the parameters the KL divergence of the model's output is "
+    "½ δᵀFδ, with the Fisher matrix F.",
+    said_by=("paper section 5.2.1", "paper eq. 8"),
+    kind="proof",
+    chapter="07",
+    rule="SymPy, for Bernoulli, Gaussian and categorical outputs, H = 1 and 2: the KL divergence "
+    "from its definition has gradient 0 and Hessian Cov/φ² in the natural parameters; float64, "
+    "H = 3, with all normalizations: its Hessian in all parameters is E[∇log P ∇log Pᵀ] to 1e-12: "
+    "proved if both, else refuted",
+    sabotage=(f"{GEOMETRY}.Family.covariance", mean_instead),
+)
+def fisher_is_the_curvature_of_kl() -> Finding:
+    import sympy as sp
+
+    from layernorm.symbolic.geometry import FAMILIES
+
+    exact = True
+    for family in FAMILIES.values():
+        for units in (1, 2):
+            s, t = (sp.Matrix(sp.symbols(f"{n}:{units}", real=True)) for n in "st")
+            kl, at = family.kl(s, t), dict(zip(t, s, strict=True))
+            slope = sp.Matrix([kl.diff(k).subs(at) for k in t])
+            off = sp.hessian(kl, list(t)).subs(at) - family.covariance(s) / family.dispersion**2
+            exact &= all(sp.simplify(k) == 0 for k in [*slope, *off])
+    off = max(
+        worst(fisher.by_definition(f, m, *p) - fisher.by_curvature(f, m, *p))
+        for f in fisher.FAMILIES
+        for m in fisher.METHODS
+        for p in [model(3, 2, 4)]
+    )
+    return Finding(
+        "proved" if exact and off < 1e-12 else "refuted",
+        f"In SymPy the two {'are' if exact else 'are not'} the same for the three families, H = 1 "
+        f"and 2; in float64, for five methods and H = 3, the difference is {size(off, 1e-12)}.",
+        numbers={"off": off},
+    )
+
+
+@claim(
+    id="fisher-of-the-standard-model",
+    statement="The Fisher matrix of a generalized linear model is E[Cov[y|x]/φ² ⊗ [[xxᵀ, x], "
+    "[xᵀ, 1]]].",
+    said_by=("paper eq. 12", "summary E"),
+    kind="proof",
+    chapter="07",
+    rule="SymPy: ∂s/∂θ = I ⊗ (xᵀ, 1) for H = 1 to 4 and 1 to 3 features, from which (12) follows "
+    "by the chain rule for every family; and (12) equals E[∇log P ∇log Pᵀ] by autograd to 1e-12 "
+    "for the three families: proved if both, else refuted",
+    sabotage=(NATURAL, without_bias),
+)
+def fisher_of_the_standard_model() -> Finding:
+    from layernorm.symbolic.geometry import GLM
+
+    same, off = True, 0.0
+    for units in range(1, 5):
+        for features in range(1, 4):
+            glm = GLM("bernoulli", "none", units, features)
+            same &= glm.jacobian(0) == glm.paper_jacobian(0)
+    for family in fisher.FAMILIES:
+        glm, numbers = GLM(family, "none", 2, 2, 3), model(2, 2, 3)
+        printed = glm.evaluate(glm.kronecker_fisher(), *numbers)
+        off = max(off, worst(printed - fisher.by_definition(family, "none", *numbers)))
+    return Finding(
+        "proved" if same and off < 1e-12 else "refuted",
+        f"∂s/∂θ {'is' if same else 'is not'} I ⊗ (xᵀ, 1) for H = 1 to 4; against the definition, "
+        f"for three families, the difference is {size(off, 1e-12)}.",
+        numbers={"off": off},
+    )
+
+
+@claim(
+    id="fisher-of-the-normalized-model",
+    statement="The Fisher matrix of a normalized generalized linear model has the blocks "
+    "E[Cov[yᵢ, yⱼ|x]/φ² · M], M made of gᵢχᵢ/σᵢ, 1 and (aᵢ − μᵢ)/σᵢ.",
+    said_by=("paper eq. 13", "paper eq. 14", "summary E"),
+    kind="proof",
+    chapter="07",
+    rule="proved if for batch, weight and layer normalization no wᵢ occurs in the SymPy expression "
+    "of another unit's output (H = 2 and 3) and (13) with (14) agrees with E[∇log P ∇log Pᵀ] by "
+    "autograd to 1e-12 (Bernoulli, Gaussian; 2 cases); conditional if for batch and weight only; "
+    "else refuted. The evidence adds, for layer normalization, what both say of the step δ = W, "
+    "which changes no output",
+    sabotage=(NATURAL, always_shared),
+)
+def fisher_of_the_normalized_model() -> Finding:
+    from layernorm.symbolic.geometry import GLM
+
+    off, printed_along, true_along = dict.fromkeys(("batch", "weight", "layer"), 0.0), 0.0, 0.0
+    for family, units in (("bernoulli", 2), ("gaussian", 3)):
+        numbers = model(units, 2, 2)
+        w, b, g = numbers[:3]
+        step = torch.cat([w, 0 * b[:, None], 0 * g[:, None]], 1).flatten()
+        for method in off:
+            glm = GLM(family, method, units, 2, 2)
+            printed = glm.evaluate(glm.fisher(paper=True), *numbers)
+            true = fisher.by_definition(family, method, *numbers)
+            shared = glm.natural(0)[0].has(*glm.w.row(1))
+            off[method] = max(off[method], worst(printed - true), float(shared))
+        printed_along += (step @ printed @ step).item()
+        true_along += (step @ true @ step).item()
+    exact = {method: value < 1e-12 for method, value in off.items()}
+    evidence = (
+        f"(13) agrees with the definition to 1e-12 for "
+        f"{', '.join(m for m in exact if exact[m]) or 'no'} normalization. Under layer "
+        f"normalization the step δ = W changes no output, and its curvature is "
+        f"{abs(true_along):.1f}; (13) says {printed_along:.1f}."
+    )
+    if all(exact.values()):
+        return Finding("proved", evidence, numbers=off)
+    if not exact["batch"] or not exact["weight"]:
+        return Finding("refuted", evidence, numbers=off)
+    condition = "every unit has its own μ and σ, as under batch and weight normalization"
+    return Finding("conditional", evidence, condition=condition, numbers=off)
+
+
+def sensitivity(a: Tensor) -> Tensor:
+    """σ ∂ā/∂a of layer normalization for each case (row of a): I − (11ᵀ + āāᵀ)/H."""
+    units = a.shape[1]
+    y = F.layer_norm(a, (units,), eps=0.0)
+    shared = (1 + y[:, :, None] * y[:, None, :]) / units
+    return torch.eye(units, dtype=a.dtype) - shared
+
+
+def missing_share(a: Tensor) -> float:
+    """The share of the Fisher matrix's trace that (13) leaves out, over the cases a.
+
+    For independent outputs of equal variance, gains 1 and inputs x of equal length and σ.
+    """
+    p = sensitivity(a)
+    own = p.diagonal(dim1=1, dim2=2)
+    return 1 - (own.square().sum() / p.square().sum()).item()
+
+
+@claim(
+    id="missing-terms-shrink-with-width",
+    statement="Under layer normalization equation (13) leaves out the share 2/(H + 1) of the trace "
+    "of the weights' Fisher matrix, for independent Gaussian summed inputs.",
+    said_by="this book",
+    kind="property",
+    chapter="07",
+    rule="proved if for H = 3, 4, 8, 32 and 128 units (20,000 cases in all for each) the share is "
+    "2/(H + 1) to 5%, and σ ∂ā/∂a by autograd is I − (11ᵀ + āāᵀ)/H to 1e-12; else refuted",
+    sabotage=("layernorm.lab.claims.chapter_07.sensitivity", not_divided),
+)
+def missing_terms_shrink_with_width() -> Finding:
+    ratio = {
+        h: missing_share(draw(20_000 if h < 100 else 2_000, h)) * (h + 1) / 2
+        for h in (3, 4, 8, 32, 128)
+    }
+    off = 0.0
+    for units in (2, 3, 8, 32):
+        a = draw(1, units)
+        true = torch.autograd.functional.jacobian(
+            lambda a: F.layer_norm(a, a.shape[1:], eps=0.0), a
+        )[0, :, 0]
+        off = max(off, worst(true * a.std(correction=0) - sensitivity(a)[0]))
+    holds = all(abs(r - 1) < 0.05 for r in ratio.values()) and off < 1e-12
+    return Finding(
+        "proved" if holds else "refuted",
+        f"For H = 3 to 128 the share is 2/(H + 1) {'to' if holds else 'but not to'} 5%, from "
+        f"{ratio[3] / 2:.0%} to {ratio[128] * 2 / 129:.1%}; the formula behind it agrees with "
+        f"autograd to {'less' if off < 1e-12 else 'more'} than 1e-12.",
+        numbers={str(h): r for h, r in ratio.items()},
+    )
+
+
+def block(matrix: Tensor, i: int, j: int, features: int) -> Tensor:
+    """The part of a normalized model's Fisher matrix that belongs to w_i and w_j."""
+    p = features + 2
+    return matrix[i * p : i * p + features, j * p : j * p + features]
+
+
+def doubling(method: str, rows: slice, units: int = 3, features: int = 3) -> list[Tensor]:
+    """By what factors the blocks (w₀, w₀) and (w₀, w₁) change when the weights of `rows` double.
+
+    The first for Gaussian outputs, the second for categorical ones, which depend on each other.
+    """
+    w, b, g, x = model(units, features, 5)
+    twice = w.clone()
+    twice[rows] *= 2
+    factors = []
+    for family, i, j in (("gaussian", 0, 0), ("categorical", 0, 1)):
+        both = (fisher.by_definition(family, method, v, b, g, x) for v in (w, twice))
+        before, after = (block(m, i, j, features) for m in both)
+        factors.append(after / before)
+    return factors
+
+
+@claim(
+    id="doubling-the-norm-halves-the-curvature",
+    statement="When the norm of a weight vector doubles, the curvature along it changes by a "
+    "factor of ½, since σ doubles.",
+    said_by="paper section 5.2.2",
+    kind="property",
+    chapter="07",
+    rule="the block (wᵢ, wᵢ) of the Fisher matrix by autograd before and after wᵢ doubles, batch "
+    "and weight normalization, 5 models: proved if every entry is multiplied by ½ to 1e-9; else "
+    "refuted, and the evidence gives the factor, that of the block (wᵢ, wⱼ), and layer "
+    "normalization's for one vector and for all of W",
+    sabotage=(NATURAL, half_homogeneous),
+)
+def doubling_the_norm_halves_the_curvature() -> Finding:
+    one, every = slice(0, 1), slice(None)
+    own, cross, single, matrix = [], [], [], []
+    for _ in range(5):
+        for method in ("batch", "weight"):
+            factors = doubling(method, one)
+            own.append(factors[0])
+            cross.append(factors[1])
+        single.append(doubling("layer", one)[0])
+        matrix.append(doubling("layer", every)[0])
+    own, cross, single, matrix = (torch.stack(t).flatten() for t in (own, cross, single, matrix))
+    spread = (single.max() - single.min()).item()
+    evidence = (
+        f"The block (wᵢ, wᵢ) is multiplied by {own.median():.2f} and (wᵢ, wⱼ) by "
+        f"{cross.median():.2f}; under layer normalization (wᵢ, wᵢ) by "
+        f"{'many different factors' if spread > 0.1 else 'one factor'} if one vector doubles and "
+        f"by {matrix.median():.2f} if all of W does."
+    )
+    holds = worst(own - 0.5) < 1e-9
+    return Finding("proved" if holds else "refuted", evidence, numbers={"factor": own.median()})

@@ -1,0 +1,241 @@
+"""Claims that chapter 08 decides about states: recurrent networks over many steps.
+
+Those about gradients through time are in `chapter_08_gradients.py`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+import layernorm
+from layernorm import functional as F
+from layernorm.lab.analysis import recurrence
+from layernorm.lab.claims import Finding, claim
+
+STEP = "layernorm.lab.analysis.recurrence.step"
+_step, _layer_norm = recurrence.step, F.layer_norm  # what mutants are made of
+NETS, UNITS, INPUTS = 4, 48, 8
+
+
+def always_normalized(kind, *arguments):
+    """Mutant: layer normalization in every network."""
+    return _step("ln-" + kind.removeprefix("ln-"), *arguments)
+
+
+def never_normalized(kind, *arguments):
+    """Mutant: no normalization in any network."""
+    return _step(kind.removeprefix("ln-"), *arguments)
+
+
+def course(
+    kind: str,
+    steps: int = 200,
+    recurrent: float = 1.0,
+    drive: float = 1.0,
+    gain: float = 1.0,
+    eps: float = 0.0,
+    units: int = UNITS,
+) -> recurrence.Course:
+    """Networks with W_hh times `recurrent` and W_xh times `drive`, from the same draws each time.
+
+    Inputs and first states are normally distributed with variance 1.
+    """
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(steps, NETS, INPUTS, generator=generator, dtype=torch.float64)
+    h = torch.randn(NETS, units, generator=generator, dtype=torch.float64)
+    w_ih, w_hh = recurrence.draw(NETS, units, INPUTS)
+    weights = drive * w_ih, recurrent * w_hh
+    return recurrence.follow(kind, x, h, *weights, gain, eps, directions=1)
+
+
+@claim(
+    id="plain-rnn-grows-or-shrinks",
+    statement="In a standard RNN the summed inputs tend to grow or shrink at every time step, "
+    "which leads to exploding or vanishing gradients.",
+    said_by="paper section 3.1",
+    kind="property",
+    chapter="08",
+    rule="4 networks of 48 units, 200 steps without input, W_hh times 0.5 and 3. Refuted unless "
+    "states and gradients of the ReLU network shrink tenfold (0.5) and grow tenfold (3) from step "
+    "50 to 200; proved if those of the tanh network do, too, and with inputs of variance 1; else "
+    "conditional",
+    sabotage=(STEP, always_normalized),
+)
+def plain_rnn_grows_or_shrinks() -> Finding:
+    size, slope = {}, {}
+    for kind in ("relu", "tanh"):
+        for drive in (0.0, 1.0):
+            for scale in (0.5, 3.0):
+                seen = course(kind, recurrent=scale, drive=drive)
+                key = kind, drive, scale
+                size[key] = (seen.size[-1] - seen.size[50]).mean().item()
+                slope[key] = seen.exponents[:, 0].mean().item() * 150 / 2.302585
+
+    def moves(*key) -> bool:
+        return all(t[*key, 0.5] < -1 and t[*key, 3.0] > 1 for t in (size, slope))
+
+    relu, tanh = moves("relu", 0.0), moves("tanh", 0.0)
+    far = -slope["tanh", 0.0, 0.5] > 10 and slope["tanh", 0.0, 3.0] > 10
+    evidence = (
+        f"From step 50 to 200 ReLU states change by factors of 10^{size['relu', 0.0, 0.5]:.0f} and "
+        f"10^{size['relu', 0.0, 3.0]:.0f}, tanh states by 10^{size['tanh', 0.0, 0.5]:.0f} and "
+        f"{10 ** size['tanh', 0.0, 3.0]:.0f}, and with inputs tanh states do not change; tanh "
+        f"gradients shrink and grow by {'more' if far else 'less'} than 10^10 all the same."
+    )
+    if not relu:
+        return Finding("refuted", evidence, numbers={"relu": size["relu", 0.0, 3.0]})
+    if tanh and moves("tanh", 1.0) and moves("relu", 1.0):
+        return Finding("proved", evidence)
+    condition = (
+        "it is said of gradients; summed inputs cannot keep growing behind a bounded activation "
+        "function, nor keep shrinking where inputs arrive"
+    )
+    return Finding("conditional", evidence, condition=condition)
+
+
+def states(w_ih: Tensor, w_hh: Tensor, x: Tensor, h: Tensor, eps: float) -> Tensor:
+    """The states of one layer-normalized tanh network after each step."""
+    seen = []
+    for k in x:
+        h = recurrence.step("ln-tanh", k, h, w_ih, w_hh, 1.0, eps)
+        seen.append(h)
+    return torch.stack(seen)
+
+
+@claim(
+    id="ln-rnn-ignores-the-scale-of-summed-inputs",
+    statement="A layer-normalized RNN is invariant to re-scaling all of its summed inputs.",
+    said_by="paper section 3.1",
+    kind="property",
+    chapter="08",
+    rule="4 networks, 100 steps with inputs: refuted if W_xh and W_hh both times 0.01 or 100 "
+    "change a state by 1e-9 at eps = 0; proved if the same holds at eps = 1e-5, for a negative "
+    "factor and for W_hh alone; else conditional",
+    sabotage=(STEP, never_normalized),
+)
+def ln_rnn_ignores_the_scale_of_summed_inputs() -> Finding:
+    off = dict.fromkeys(("both", "eps", "negative", "one"), 0.0)
+    for seed in range(4):
+        w_ih, w_hh = (w[0] for w in recurrence.draw(1, UNITS, INPUTS, seed))
+        x, h = torch.randn(100, INPUTS).double(), torch.randn(UNITS).double()
+        base = {eps: states(w_ih, w_hh, x, h, eps) for eps in (0.0, 1e-5)}
+
+        def gap(a: float, b: float, eps: float = 0.0) -> float:
+            moved = states(a * w_ih, b * w_hh, x, h, eps)  # noqa: B023
+            return (moved - base[eps]).abs().max().item()  # noqa: B023
+
+        seen = {"both": max(gap(c, c) for c in (0.01, 100.0)), "eps": gap(0.01, 0.01, 1e-5)}
+        seen |= {"negative": gap(-1.0, -1.0), "one": gap(1.0, 3.0)}
+        off = {name: max(off[name], value) for name, value in seen.items()}
+    evidence = (
+        f"Both matrices times 0.01 or 100 change the states by "
+        f"{'less' if off['both'] < 1e-9 else 'more'} than 1e-9; at eps = 1e-5 by up to "
+        f"{off['eps']:.2f}, both times -1 by up to {off['negative']:.1f}, W_hh alone times 3 by up "
+        f"to {off['one']:.1f}."
+    )
+    if off["both"] >= 1e-9:
+        return Finding("refuted", evidence, numbers=off)
+    if max(off.values()) < 1e-9:
+        return Finding("proved", evidence, numbers=off)
+    condition = "both weight matrices take the same positive factor, and eps = 0"
+    return Finding("conditional", evidence, condition=condition, numbers=off)
+
+
+@claim(
+    id="ln-rnn-state-stays-in-range",
+    statement="Layer normalization stabilizes the hidden states of recurrent networks: they stay "
+    "in one range, whatever the weights.",
+    said_by=("paper abstract", "paper section 3.1", "summary B"),
+    kind="property",
+    chapter="08",
+    rule="tanh and ReLU, W_hh times 0.01 to 100, with and without inputs, 50 steps, gain 1: "
+    "proved if the root mean square of every state from step 10 on lies between 0.3 and 1; else "
+    "refuted. The evidence adds the plain networks of the same weights",
+    sabotage=(STEP, never_normalized),
+)
+def ln_rnn_state_stays_in_range() -> Finding:
+    low, high, plain = 0.0, -99.0, []
+    for f in ("tanh", "relu"):
+        for scale in (0.01, 1.0, 100.0):
+            for drive in (0.0, 1.0):
+                size = course("ln-" + f, 50, scale, drive).size[10:]
+                low, high = min(low, size.min().item()), max(high, size.max().item())
+            plain += course(f, 50, scale, 0.0).size[-1].tolist()
+    holds = 10**low > 0.3 and 10**high < 1
+    return Finding(
+        "proved" if holds else "refuted",
+        f"Layer-normalized states have root mean squares "
+        f"{'between 0.3 and 1' if holds else 'outside 0.3 to 1'}; those of plain networks, without "
+        f"input, reach from 10^{min(plain):.0f} to 10^{max(plain):.0f} after 50 steps.",
+        numbers={"low": low, "high": high},
+    )
+
+
+def remembering(x, normalized_shape, weight=None, bias=None, eps=1e-5, seen=[]):  # noqa: B006
+    """Mutant: normalizes by what it has seen before, too."""
+    seen.append(x.detach().mean())
+    return _layer_norm(
+        x - torch.stack(seen[-9:]).mean() * x.square(), normalized_shape, weight, bias, eps
+    )
+
+
+@claim(
+    id="statistics-of-the-current-step",
+    statement="The normalization of a layer-normalized RNN depends on the summed inputs of the "
+    "current time step alone, so sequences may have any length.",
+    said_by=("paper section 3.1", "summary A", "summary D"),
+    kind="property",
+    chapter="08",
+    rule="LayerNormRNN, 3 sequences of 50 steps: proved if its first 1, 7 and 49 states do not "
+    "change by 1e-12 when the rest is cut off or replaced, and the state of step t is one step of "
+    "eq. (4) from that of step t - 1 to 1e-12; else refuted",
+    sabotage=("layernorm.functional.layer_norm", remembering),
+)
+def statistics_of_the_current_step() -> Finding:
+    net, x = layernorm.LayerNormRNN(5, 16).double(), torch.randn(50, 3, 5).double()
+    off = 0.0
+    with torch.no_grad():
+        y, _ = net(x)
+        for t in (1, 7, 49):
+            other = torch.cat([x[:t], 9 * torch.randn(50 - t, 3, 5).double()])
+            for inputs in (x[:t], other):
+                off = max(off, (net(inputs)[0][:t] - y[:t]).abs().max().item())
+        a = y[:-1] @ net.weight_hh_l0.T + x[1:] @ net.weight_ih_l0.T
+        eps = 1e-5
+        standard = (a - a.mean(-1, keepdim=True)) / (
+            a.var(-1, correction=0, keepdim=True) + eps
+        ).sqrt()
+        off = max(off, (torch.tanh(standard) - y[1:]).abs().max().item())
+    return Finding(
+        "proved" if off < 1e-12 else "refuted",
+        f"What comes later changes the states by {'less' if off < 1e-12 else 'more'} than 1e-12, "
+        "and so do they differ from one step of eq. (4) from the one before.",
+        numbers={"off": off},
+    )
+
+
+@claim(
+    id="one-gain-and-bias-for-all-steps",
+    statement="A layer-normalized RNN has one set of gains and biases, shared over all time steps.",
+    said_by="paper section 3.1",
+    kind="property",
+    chapter="08",
+    rule="LayerNormRNN of 16 units: proved if its state holds one gain and one bias of 16 numbers, "
+    "its two matrices and nothing else, and the same after sequences of 1, 10 "
+    "and 1000 steps; else refuted",
+    sabotage=("layernorm.LayerNormRNN", torch.nn.RNN),
+)
+def one_gain_and_bias_for_all_steps() -> Finding:
+    net = layernorm.LayerNormRNN(5, 16)
+    names = sorted(net.state_dict())
+    for steps in (1, 10, 1000):
+        net(torch.randn(steps, 2, 5))
+    shapes = {name: tuple(value.shape) for name, value in net.state_dict().items()}
+    one_pair = {"ln_weight_l0": (16,), "ln_bias_l0": (16,)}
+    matrices = {"weight_ih_l0": (16, 5), "weight_hh_l0": (16, 16)}
+    holds = names == sorted(net.state_dict()) and shapes == one_pair | matrices
+    return Finding(
+        "proved" if holds else "refuted",
+        f"The parameters are {', '.join(names)}, whatever the number of steps.",
+    )

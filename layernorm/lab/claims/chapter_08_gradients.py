@@ -1,0 +1,148 @@
+"""Claims that chapter 08 decides about gradients through time: they are not bounded by the state.
+
+A Lyapunov exponent is the mean logarithmic growth of a small difference, or of a gradient, a step.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from layernorm.lab.analysis import activations
+from layernorm.lab.analysis.recurrence import step as _step
+from layernorm.lab.claims import Finding, claim
+from layernorm.lab.claims.chapter_08 import STEP, course, never_normalized
+
+
+def half_gain(kind, x, h, w_ih, w_hh, gain, eps):
+    """Mutant: the gain acts with its square root."""
+    return _step(kind, x, h, w_ih, w_hh, gain**0.5, eps)
+
+
+def damped(kind, *arguments):
+    """Mutant: every state is halved."""
+    return 0.5 * _step(kind.removeprefix("ln-"), *arguments)
+
+
+def normal_mean(values: Tensor, at: Tensor) -> float:
+    """E[values] where `at` is standard normal, by a sum over an even grid."""
+    weight = torch.exp(-at.square() / 2)
+    return ((values * weight).sum() / weight.sum()).item()
+
+
+def wide_exponent(
+    kind: str, recurrent: float = 1.0, drive: float = 1.0, gain: float = 1.0
+) -> float:
+    """The largest exponent of a layer-normalized RNN with very many units and normal weights.
+
+    ½ log(g² ρ² E[f'²] / (ρ² E[f²] + u²)), f at g times a standard normal; u² is the variance of
+    W_xh x, ρ the scale of W_hh.
+    """
+    at = torch.linspace(-9, 9, 4001, dtype=torch.float64)
+    f = kind.removeprefix("ln-")
+    slope = activations.slope(gain * at, f)  # 1 at its largest, as f' of tanh and ReLU is
+    value = torch.tanh(gain * at) if f == "tanh" else torch.relu(gain * at)
+    stretch = (gain * recurrent) ** 2 * normal_mean(slope.square(), at)
+    return math.log(stretch / (recurrent**2 * normal_mean(value.square(), at) + drive**2)) / 2
+
+
+@claim(
+    id="ln-rnn-dynamics-more-stable",
+    statement="Invariance to the scale of summed inputs gives a layer-normalized RNN much more "
+    "stable hidden-to-hidden dynamics.",
+    said_by=("paper section 3.1", "summary B", "summary C"),
+    kind="property",
+    chapter="08",
+    rule="largest Lyapunov exponents of tanh networks with inputs, scales 0.1, 1 and 10. The "
+    "range over scales of both matrices, and of W_hh alone: proved if layer normalization's is "
+    "below a tenth of the plain network's in both; conditional if in the first; else refuted",
+    sabotage=(STEP, never_normalized),
+)
+def ln_rnn_dynamics_more_stable() -> Finding:
+    scales, top = (0.1, 1.0, 10.0), {}
+    for kind in ("tanh", "ln-tanh"):
+        both = [course(kind, 100, c, c).exponents[:, 0].mean().item() for c in scales]
+        alone = [course(kind, 100, c, 1.0).exponents[:, 0].mean().item() for c in scales]
+        top[kind] = both, alone
+    spread = {kind: [max(t) - min(t) for t in pair] for kind, pair in top.items()}
+    calmer = [a < b / 10 for a, b in zip(spread["ln-tanh"], spread["tanh"], strict=True)]
+    evidence = (
+        f"With both matrices scaled the exponents range over {spread['ln-tanh'][0]:.1f} with and "
+        f"{spread['tanh'][0]:.1f} without; with W_hh alone, they reach from below "
+        f"-2 {'in both' if max(min(t[1]) for t in top.values()) < -2 else 'in one'} to "
+        f"{max(top['ln-tanh'][1]):.1f} with and "
+        f"{'above' if max(top['tanh'][1]) > 0.5 else 'below'} 0.5 without."
+    )
+    if all(calmer):
+        return Finding("proved", evidence)
+    if not calmer[0]:
+        return Finding("refuted", evidence)
+    condition = (
+        "W_hh and W_xh keep their ratio; large W_hh alone is tamed as well, but small W_hh makes "
+        "gradients vanish as without normalization"
+    )
+    return Finding("conditional", evidence, condition=condition)
+
+
+@claim(
+    id="ln-rnn-gradients-explode-and-vanish",
+    statement="The state of a layer-normalized RNN stays in range, yet its gradients through time "
+    "can grow or vanish exponentially.",
+    said_by="this book",
+    kind="property",
+    chapter="08",
+    rule="tanh, gain 1, 4 networks of 48 units, 400 steps: proved if without input the mean of the "
+    "largest exponents is above 0.02, and with inputs as large as the state at W_hh times 1 every "
+    "one is below -0.2; else refuted",
+    sabotage=(STEP, damped),
+)
+def ln_rnn_gradients_explode_and_vanish() -> Finding:
+    free = course("ln-tanh", 400, drive=0.0).exponents[:, 0]
+    driven = course("ln-tanh", 400).exponents[:, 0]
+
+    def thousand(exponents: Tensor) -> float:
+        return exponents.mean().item() * 1000 / math.log(10)
+
+    holds = free.mean() > 0.02 and driven.max() < -0.2
+    return Finding(
+        "proved" if holds else "refuted",
+        f"A step multiplies gradients by {free.mean().exp():.2f} without input and by "
+        f"{driven.mean().exp():.1f} with inputs; 1000 such steps by "
+        f"{'more' if thousand(free) > 10 else 'less'} than 10^10 and by "
+        f"{'less' if thousand(driven) < -100 else 'more'} than 10^-100.",
+        numbers={"free": free.mean(), "driven": driven.max()},
+    )
+
+
+@claim(
+    id="gain-sets-the-exponent",
+    statement="Without input, the gain alone decides how fast the gradients of a layer-normalized "
+    "tanh RNN grow, by ½ log(g² E[f'²]/E[f²]) a step, f at g times a standard normal: for no gain "
+    "do they shrink in a wide layer.",
+    said_by="this book",
+    kind="property",
+    chapter="08",
+    rule="gains 0.3, 1 and 3, 4 networks of 256 units, 200 steps: proved if the mean exponent is "
+    "within 0.03 of the formula for each, and the formula is not negative for 100 gains from 0.01 "
+    "to 10; else refuted",
+    sabotage=(STEP, half_gain),
+)
+def gain_sets_the_exponent() -> Finding:
+    gains = (0.3, 1.0, 3.0)
+    seen = [
+        course("ln-tanh", drive=0.0, gain=g, units=256).exponents[:, 0].mean().item() for g in gains
+    ]
+    wanted = [wide_exponent("ln-tanh", drive=0.0, gain=g) for g in gains]
+    off = max(abs(a - b) for a, b in zip(seen, wanted, strict=True))
+    least = min(wide_exponent("ln-tanh", 1.0, 0.0, g) for g in torch.logspace(-2, 1, 100).tolist())
+    holds = off < 0.03 and least > -1e-6
+    listed = ", ".join(f"{value:.2f}" for value in wanted)
+    return Finding(
+        "proved" if holds else "refuted",
+        f"At gains 0.3, 1 and 3 the formula says {listed}, and the exponents are within "
+        f"{'0.03' if off < 0.03 else 'more than 0.03'}; it is "
+        f"{'never' if least > -1e-6 else 'sometimes'} negative.",
+        numbers={"off": off, "least": least},
+    )

@@ -1,0 +1,255 @@
+"""Claims about layer-normalized LSTMs that chapter 09 decides: lengths, scales, published cells.
+
+Those about how the layers start are in `chapter_09_start.py`, about the GRU in `chapter_09_gru.py`,
+the experiments in `chapter_09_studies.py`.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from layernorm import recurrent
+from layernorm.lab.claims import Finding, claim
+from layernorm.recurrent import definition
+from layernorm.recurrent.variants import VARIANTS
+
+LSTM = "layernorm.recurrent.definition.lstm"
+LAYERS = ("LayerNormRNN", "LayerNormLSTM", "LayerNormGRU")
+_lstm = definition.lstm
+
+
+def layer(name: str = "LayerNormLSTM", inputs: int = 3, hidden: int = 5, **options):
+    """A layer in float64, computed by the definition, its gains and biases away from 1 and 0."""
+    made = getattr(recurrent, name)(inputs, hidden, backend="reference", **options).double()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return made
+
+
+def draw(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def largest(x: Tensor) -> float:
+    return x.abs().max().item()
+
+
+def verdict(holds: bool) -> str:
+    return "proved" if holds else "refuted"
+
+
+def in_pieces(made, x: Tensor, *cuts: int) -> Tensor:
+    """The outputs of a sequence that is handed over in pieces, each with the state before it."""
+    outputs, state = [], None
+    for start, end in pairwise([0, *cuts, len(x)]):
+        y, state = made(x[start:end], state)
+        outputs.append(y)
+    return torch.cat(outputs)
+
+
+def first_step_louder(x, batch_sizes, h0, c0, weights, eps=1e-5, variant="paper", reverse=False):
+    """Mutant: the first step of a call has a gain of its own."""
+    y, h, c = _lstm(x, batch_sizes, h0, c0, weights, eps, variant, reverse)
+    scale = torch.ones_like(y)
+    scale[: len(h0)] = 1.5
+    return y * scale, h, c
+
+
+@claim(
+    id="parameters-independent-of-length",
+    statement="One set of gains and biases is shared over all time steps: the number of parameters "
+    "does not depend on the length of the sequences, and every step computes the same.",
+    said_by="paper section 3",
+    kind="property",
+    chapter="09",
+    rule="RNN, LSTM and GRU, float64, sequences of 1, 10 and 100 steps: proved if the state "
+    "dictionary keeps its entries and each bit of them, and a sequence handed over in pieces of 1, "
+    "6, 33 and 60 steps has the outputs of the whole to 1e-9",
+    sabotage=(LSTM, first_step_louder),
+)
+def parameters_independent_of_length() -> Finding:
+    same, apart = True, 0.0
+    for name in LAYERS:
+        made = layer(name)
+        before = {key: value.clone() for key, value in made.state_dict().items()}
+        for steps in (1, 10, 100):
+            whole = made(x := draw(steps, 4, 3))[0]
+        after = made.state_dict()
+        same &= list(before) == list(after) and all(torch.equal(before[k], after[k]) for k in after)
+        apart = max(apart, largest(in_pieces(made, x, 1, 7, 40) - whole))
+    return Finding(
+        verdict(same and apart < 1e-9),
+        f"After 1, 10 and 100 steps the state dictionaries are {'the same' if same else 'others'}; "
+        f"in pieces the outputs are {'equal' if apart < 1e-9 else 'not equal'} to 1e-9.",
+        numbers={"largest_difference": apart},
+    )
+
+
+def by_all_steps(x, batch_sizes, h0, c0, weights, eps=1e-5, variant="paper", reverse=False):
+    """Mutant: inputs are centered over the steps of the sequence."""
+    return _lstm(x - x.mean(0), batch_sizes, h0, c0, weights, eps, variant, reverse)
+
+
+@claim(
+    id="longer-sequences-need-no-statistics",
+    statement="A recurrent net with layer normalization takes test sequences that are longer than "
+    "all training sequences: there are no statistics that could be missing for the further steps.",
+    said_by=("paper section 3", "summary A", "summary C", "summary D"),
+    kind="property",
+    chapter="09",
+    rule="RNN, LSTM and GRU, float64, after sequences of up to 20 steps in training: proved if the "
+    "layer has no buffers, its outputs are the same in both modes to the last bit, and the first "
+    "20 outputs of 100 steps are those of the first 20 steps alone to 1e-9",
+    sabotage=(LSTM, by_all_steps),
+)
+def longer_sequences_need_no_statistics() -> Finding:
+    stored, same, apart = 0, True, 0.0
+    for name in LAYERS:
+        made = layer(name)
+        for steps in (5, 20):
+            made(draw(steps, 4, 3))
+        stored += len(list(made.buffers()))
+        x = draw(100, 4, 3)
+        training, evaluation = made.train()(x)[0], made.eval()(x)[0]
+        same &= torch.equal(training, evaluation)
+        apart = max(apart, largest(made(x[:20])[0] - evaluation[:20]))
+    return Finding(
+        verdict(stored == 0 and same and apart < 1e-9),
+        f"{stored} buffers; {'the same' if same else 'other'} outputs in both modes; the first 20 "
+        f"of 100 steps are {'unchanged' if apart < 1e-9 else 'changed'} to 1e-9.",
+        numbers={"largest_difference": apart},
+    )
+
+
+def centered_only(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+    """Mutant: the mean is subtracted, the spread stays."""
+    y = x - x.mean(-1, keepdim=True)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+@claim(
+    id="scale-of-the-input-is-lost",
+    statement="An LSTM with eqs. (20) to (22) cannot tell a loud input from a soft one: positive "
+    "factors on single inputs change nothing, and of a single feature only the sign is left. Where "
+    "both terms are normalized together, or not at all, the scale is heard.",
+    said_by=("paper eq. 20-22", "paper table 1"),
+    kind="property",
+    chapter="09",
+    rule="float64, eps = 0, each input of 20 steps times its own factor between 0.1 and 10: proved "
+    "if the outputs of paper and carried change by less than 1e-9 and those of joint, per_gate and "
+    "cell_only by more than 1e-3; so too for one feature, replaced by its sign",
+    sabotage=("layernorm.functional.layer_norm", centered_only),
+)
+def scale_of_the_input_is_lost() -> Finding:
+    changes = {variant: [] for variant in VARIANTS}
+    for inputs in (3, 1):
+        x = draw(20, 4, inputs)
+        factors = 10 ** (2 * torch.rand(20, 4, 1, dtype=torch.float64) - 1)
+        other = x.sign() if inputs == 1 else factors * x
+        for variant in VARIANTS:
+            made = layer(inputs=inputs, variant=variant, eps=0.0)
+            start = draw(1, 4, 5), draw(1, 4, 5)  # W_h 0 has no spread to divide by
+            changes[variant].append(largest(made(x, start)[0] - made(other, start)[0]))
+    deaf = max(changes["paper"] + changes["carried"])
+    heard = min(changes["joint"] + changes["per_gate"] + changes["cell_only"])
+    return Finding(
+        verdict(deaf < 1e-9 and heard > 1e-3),
+        f"paper and carried {'do not change' if deaf < 1e-9 else 'change'} (to 1e-9); joint, "
+        f"per_gate and cell_only {'do' if heard > 1e-3 else 'may not'}.",
+        numbers={"paper_and_carried": deaf, "others": heard},
+    )
+
+
+def torchscript_example(x: Tensor, made) -> Tensor:
+    """The cell of PyTorch's benchmarks/fastrnns/custom_lstms.py, from its three norms, one after
+    the other; written here from its description, as a loop."""
+    p = dict(made.named_parameters())
+
+    def norm(name: str, a: Tensor) -> Tensor:
+        gain, bias = p[f"ln_{name}_weight_l0"], p[f"ln_{name}_bias_l0"]
+        return torch.nn.functional.layer_norm(a, a.shape[-1:], gain, bias)
+
+    h = c = x.new_zeros(x.shape[1], made.hidden_size)
+    outputs = []
+    for step in x:
+        gates = norm("ih", step @ p["weight_ih_l0"].T) + norm("hh", h @ p["weight_hh_l0"].T)
+        i, f, g, o = gates.chunk(4, 1)
+        c = norm("c", f.sigmoid() * c + i.sigmoid() * g.tanh())  # and this is what is carried
+        h = o.sigmoid() * c.tanh()
+        outputs.append(h)
+    return torch.stack(outputs)
+
+
+@claim(
+    id="published-cell-is-the-papers",
+    statement="The layer-normalized cell of PyTorch's TorchScript example, which NeMo and others "
+    "copied, computes the paper's eqs. (20) to (22).",
+    said_by="this book",
+    kind="property",
+    chapter="09",
+    rule="20 steps from a zero state, float64, the same weights, no b: proved if the example's "
+    "outputs equal those of the variant paper to 1e-9 at all steps; refuted if they do at the "
+    "first step, differ by more than 1e-3 later, and equal those of the variant carried",
+    sabotage=(
+        "layernorm.recurrent.variants.VARIANTS",
+        {**VARIANTS, "paper": VARIANTS["carried"]},
+    ),
+)
+def published_cell_is_the_papers() -> Finding:
+    made = {name: layer(bias=False, variant=name) for name in ("paper", "carried")}
+    made["carried"].load_state_dict(made["paper"].state_dict())
+    x = draw(20, 4, 3)
+    with torch.no_grad():
+        example = torchscript_example(x, made["paper"])
+        away = {name: (lstm(x)[0] - example).abs().amax((1, 2)) for name, lstm in made.items()}
+    equal = {name: largest(steps) < 1e-9 for name, steps in away.items()}
+    first, later = away["paper"][0].item(), largest(away["paper"][1:])
+    if not equal["paper"] and not (first < 1e-9 and later > 1e-3 and equal["carried"]):
+        raise ArithmeticError(f"neither rule applies: {away}")
+    return Finding(
+        verdict(equal["paper"]),
+        "From the same weights the first outputs agree to 1e-9; later ones "
+        + ("agree too." if equal["paper"] else "do not, and equal those of the variant carried."),
+        numbers={"later": later},
+    )
+
+
+@claim(
+    id="carried-normalized-cell-cannot-count",
+    statement="A cell that is carried normalized cannot accumulate: with its gates held open it "
+    "stays where it is after the first step, while the paper's cell counts the steps.",
+    said_by="this book",
+    kind="property",
+    chapter="09",
+    rule="gates open (b = 40), candidates +1 and -1, eps = 0, 50 steps: proved if after t steps "
+    "every cell of the variant paper is t times its candidate and every cell of the variant "
+    "carried its candidate, to 1e-9 and for all t",
+    sabotage=(
+        "layernorm.recurrent.variants.VARIANTS",
+        {**VARIANTS, "carried": VARIANTS["paper"]},
+    ),
+)
+def carried_normalized_cell_cannot_count() -> Finding:
+    candidate = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
+    away = {"paper": 0.0, "carried": 0.0}
+    for variant in away:
+        made = recurrent.LayerNormLSTMCell(1, 4, variant=variant, eps=0.0).double()
+        with torch.no_grad():
+            made.bias_ih.copy_(torch.cat([40 * candidate.abs()] * 2 + [40 * candidate] * 2))
+        state = draw(1, 4), torch.zeros(1, 4, dtype=torch.float64)
+        for t in range(1, 51):
+            state = made(draw(1, 1), state)
+            wanted = candidate * (t if variant == "paper" else 1)
+            away[variant] = max(away[variant], largest(state[1] - wanted))
+    counts, stays = (away[variant] < 1e-9 for variant in ("paper", "carried"))
+    return Finding(
+        verdict(counts and stays),
+        f"Over 50 steps the paper's cell {'counts' if counts else 'does not count'}, and the "
+        f"carried one {'stays at 1' if stays else 'does not stay'}.",
+        numbers=away,
+    )

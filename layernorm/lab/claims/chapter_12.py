@@ -1,0 +1,200 @@
+"""Claims about what normalization costs an update, decided by records of `layernorm bench
+training`, and one about what it asks of the machine, decided by counting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from layernorm import functional as F
+from layernorm.lab.benchmarks import byte_model, operators
+from layernorm.lab.benchmarks.report import Row
+from layernorm.lab.claims import Finding, claim, declare
+
+SLOWER = 1.05  # an update that takes at most a twentieth longer is not slower
+SIGNIFICANT = 1.10  # as in chapter 11
+MUCH = 3.0  # times its share by arithmetic
+FORWARD, BACKWARD = 8, 16  # operations for each normalized summed input, counted generously
+PROFILES = {"cpu": "cpu", "gpu": "cuda"}  # of the records
+
+
+def measured(where: str) -> list[Row]:
+    """The recorded rows of a CPU or a GPU."""
+    from layernorm.lab.benchmarks import training
+
+    device = PROFILES[where]
+    return [row for row in training.recorded(device) if row.device.startswith(device)]
+
+
+def fastest(rows: Sequence[Row], method: str) -> list[Row]:
+    """For each machine, model and shape the implementation of a method that takes least time."""
+    best: dict[tuple, Row] = {}
+    for row in rows:
+        place = row.options["machine"], row.options["model"], row.shape
+        if row.method == method and row.ratio is not None:
+            best[place] = min(row, best.get(place, row), key=lambda one: one.seconds)
+    return list(best.values())
+
+
+def said(rows: Sequence[Row]) -> str:
+    """Each row's ratio with its interval, in words."""
+    parts = [
+        f"{row.options['model']} {','.join(map(str, row.shape))} ({row.implementation}) "
+        f"{row.ratio:.2f} [{row.ratio_low:.2f}, {row.ratio_high:.2f}]"
+        for row in rows
+    ]
+    return f"Ratio of times to no normalization [95% interval]: {'; '.join(parts)}."
+
+
+def slower(rows: Sequence[Row], margin: float, above: str, below: str) -> Finding:
+    """`above` if every interval begins above the margin, `below` if every one ends below it."""
+    if not rows:
+        return Finding("not yet tested")
+    if all(row.ratio_low > margin for row in rows):
+        return Finding(above, said(rows))
+    if all(row.ratio_high <= margin for row in rows):
+        return Finding(below, said(rows))
+    return Finding("inconclusive", said(rows), reason="Not all lie surely on one side.")
+
+
+def of_model(rows: Sequence[Row], *models: str) -> list[Row]:
+    return [row for row in rows if row.options["model"] in models]
+
+
+RECORD = (
+    "record bench_training, profile {profile}: a whole update ({models}, every shape) with the "
+)
+RECORD += "fastest implementation of layer normalization over one without normalization, 95% "
+RECORD += "interval of the median of the ratios within rounds: "
+SIDES = "{above} if every one begins above {margin:.2f}, {below} if every one ends at or below it, "
+SIDES += "else inconclusive"
+
+
+def decided_by_ratio(
+    id: str,
+    statement: str,
+    said_by: tuple[str, ...],
+    where: str,
+    models: tuple[str, ...],
+    margin: float,
+    above: str,
+    below: str,
+) -> None:
+    record = RECORD.format(profile=PROFILES[where], models=" and ".join(models))
+    declare(
+        id=id,
+        statement=statement,
+        said_by=said_by,
+        kind="experiment",
+        chapter="12",
+        rule=record + SIDES.format(above=above, below=below, margin=margin),
+        check=lambda: slower(
+            of_model(fastest(measured(where), "layer"), *models), margin, above, below
+        ),
+    )
+
+
+decided_by_ratio(
+    "slower-per-update/mlp_cpu",
+    "On a CPU, layer normalization slows down each update of a fully connected network.",
+    ("summary B",),
+    *("cpu", ("mlp", "digits"), SLOWER, "supported here", "opposite here"),
+)
+decided_by_ratio(
+    "slower-per-update/gpu",
+    "On a GPU, layer normalization slows down each update of a fully connected network.",
+    ("summary B",),
+    *("gpu", ("mlp", "digits"), SLOWER, "supported here", "opposite here"),
+)
+decided_by_ratio(
+    "no-significant-cost-per-step/recurrent_gpu",
+    "On a GPU, layer normalization adds no significant cost to an update of a recurrent network, "
+    "an LSTM.",
+    ("paper section 6.3", "summary E"),
+    *("gpu", ("lstm",), SIGNIFICANT, "opposite here", "supported here"),
+)
+
+
+def share_of_arithmetic(shape: Sequence[int]) -> float:
+    """Operations of the norms over those of the products, in an update of an mlp."""
+    weights = sum(a * b for a, b in pairwise(shape[1:]))
+    return (FORWARD + BACKWARD) * sum(shape[2:-1]) / (6 * weights)
+
+
+def dearer_than_products(rows: Sequence[Row]) -> Finding:
+    """Whether the norms take a larger share of time than of arithmetic."""
+    if not rows:
+        return Finding("not yet tested")
+    shares = [share_of_arithmetic(row.shape) for row in rows]
+    evidence = f"The norms are {max(shares):.1%} of the arithmetic at most. {said(rows)}"
+    pairs = list(zip(rows, shares, strict=True))
+    if all(row.ratio_low - 1 > MUCH * share for row, share in pairs):
+        return Finding("supported here", evidence)
+    if all(row.ratio_high - 1 <= share for row, share in pairs):
+        return Finding("opposite here", evidence)
+    return Finding("inconclusive", evidence, reason="Not all shapes lie surely on one side.")
+
+
+for _where, _said_by in (("cpu", "this book"), ("gpu", "summary B")):
+    declare(
+        id=f"moments-slower-than-products/{_where}",
+        statement=f"On a {_where.upper()}, normalizing takes much more time for each arithmetic "
+        "operation than a matrix product does.",
+        said_by=_said_by,
+        kind="experiment",
+        chapter="12",
+        rule=f"record bench_training, profile {PROFILES[_where]}, model mlp, every shape, fastest "
+        "implementation of layer normalization: by how much it lengthens an update without norms "
+        f"(95% interval), against its arithmetic ({FORWARD} operations forward and {BACKWARD} "
+        "backward for each summed input) over that of the products (6 for each weight); supported "
+        f"here if every interval begins above {MUCH:g} times that share, opposite here if every "
+        "one ends at or below the share, else inconclusive",
+        check=lambda where=_where: dearer_than_products(
+            of_model(fastest(measured(where), "layer"), "mlp")
+        ),
+    )
+
+
+def intensity(function: Callable[..., Tensor], *inputs: Tensor) -> float:
+    """Operations for each byte that a function must move: inputs and result, once each."""
+    operations = operators.work(lambda: function(*inputs)).operations
+    return operations / byte_model.traffic("forward", inputs, [function(*inputs)], [], [])
+
+
+def normalize(x: Tensor) -> Tensor:
+    return F.layer_norm(x, x.shape[1:])
+
+
+def by_products(x: Tensor) -> Tensor:
+    """The same function, its moments taken by products with a matrix of ones."""
+    ones = torch.full((x.shape[1], x.shape[1]), 1 / x.shape[1], dtype=x.dtype)
+    centered = x - x @ ones
+    return centered / ((centered * centered) @ ones + 1e-5).sqrt()
+
+
+@claim(
+    id="normalizing-moves-bytes-products-compute",
+    statement="For each byte that it must move, layer normalization does a number of operations "
+    "that stays below two however large the layer; for a matrix product it grows in proportion.",
+    said_by="this book",
+    kind="property",
+    chapter="12",
+    rule="operations counted in the definition and in a product, float32, as many cases as units, "
+    "H = 32, 64, ..., 1024: proved if the norm's number per byte is below 2 for every H and "
+    "differs by less than 10%, and the product's doubles with H to 1%; else refuted",
+    sabotage=("layernorm.lab.claims.chapter_12.normalize", by_products),
+)
+def normalizing_moves_bytes() -> Finding:
+    sizes = [2**k for k in range(5, 11)]
+    norms = [intensity(normalize, torch.randn(n, n)) for n in sizes]
+    products = [intensity(torch.mm, torch.randn(n, n), torch.randn(n, n)) for n in sizes]
+    steady = max(norms) < 1.1 * min(norms) and max(norms) < 2
+    grows = all(abs(b / a - 2) < 0.02 for a, b in pairwise(products))
+    return Finding(
+        "proved" if steady and grows else "refuted",
+        f"From H = {sizes[0]} to {sizes[-1]} layer normalization does {norms[0]:.2f} to "
+        f"{norms[-1]:.2f} operations a byte, a product {products[0]:.0f} to {products[-1]:.0f}.",
+    )

@@ -1,0 +1,144 @@
+"""The registry of claims as a page: counts, tables by chapter, errata, and what each source says.
+
+Every function takes decided claims, `claims.show()`, and computes the rest from them, so the page
+grows as claims are declared and decided.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from layernorm.lab.claims import VERDICTS, Claim, Finding, Ledger
+from layernorm.lab.claims.render import row
+from layernorm.lab.claims.schema import NOT_YET_TESTED, UNCHECKABLE
+from layernorm.lab.claims.sources import SOURCES
+
+if TYPE_CHECKING:
+    import pandas
+
+# The chapters that are there, by number: pages of the book in the ledger's own folder.
+PAGES = {
+    page[:2]: page
+    for page in (
+        "01-summed-inputs",
+        "02-batch-normalization",
+        "03-layer-normalization",
+        "04-the-family",
+        "05-the-backward-pass",
+        "06-invariances",
+        "07-the-geometry-of-learning",
+        "08-state-kept-in-range",
+        "09-layer-normalized-lstm-and-gru",
+        "10-recurrent-batch-normalization",
+        "11-how-a-recurrent-layer-becomes-fast",
+        "12-what-normalization-costs",
+        "13-a-layer-norm-kernel-step-by-step",
+        "15-teaching-machines-to-read",
+        "19-permutation-invariant-mnist",
+        "20-convnets",
+    )
+}
+ORDER = (*dict.fromkeys(v for verdicts in VERDICTS.values() for v in verdicts),)
+ORDER += (NOT_YET_TESTED, UNCHECKABLE)
+WRONG = ("refuted", "opposite here")
+
+
+def anchor(id: str) -> str:
+    """The name of a claim's row among the verdicts of its chapter's page.
+
+    The book gives that name to the row when its pages are built (book/_ext/claim_anchors.py).
+    """
+    return f"claim-{id}"
+
+
+class Linked(Ledger):
+    """Claims that link to their chapters and to the rows in them that show their verdicts."""
+
+    def _row(self, claim: Claim, finding: Finding) -> str:
+        return row(claim, finding, links(claim, finding))
+
+
+def links(claim: Claim, finding: Finding) -> str:
+    """To the chapter and, if the claim is decided, to the verdict there; "" without a page."""
+    page = PAGES.get(claim.chapter)
+    if page is None:
+        return ""
+    ways = [f'<a href="{page}.html">chapter {int(claim.chapter)}</a>']
+    if finding.verdict not in (NOT_YET_TESTED, UNCHECKABLE):
+        ways.append(f'<a href="{page}.html#{anchor(claim.id)}">where it is decided</a>')
+    return " · ".join(ways)
+
+
+def counts(ledger: Ledger) -> pandas.DataFrame:
+    """How many claims have which verdict, by kind; verdicts that no claim has are left out."""
+    import pandas
+
+    pairs = [(finding.verdict, claim.kind) for claim, finding in ledger]
+    frame = pandas.DataFrame(pairs, columns=["verdict", "kind"])
+    table = pandas.crosstab(frame.verdict, frame.kind)
+    present = [verdict for verdict in ORDER if verdict in table.index]
+    table = table.reindex(present).rename_axis(index=None, columns=None)
+    return table.assign(all=table.sum(axis=1))
+
+
+def errata(ledger: Ledger, source: str, *verdicts: str) -> Ledger:
+    """The claims of a source ("paper" or "summary A" to "summary E") with one of these verdicts.
+
+    Raises:
+        ValueError: there is no such source or verdict.
+    """
+    if source not in SOURCES:
+        raise ValueError(f"source must be one of {', '.join(SOURCES)}; got {source!r}")
+    for verdict in verdicts:
+        if verdict not in ORDER:
+            raise ValueError(f"verdicts must be of {', '.join(ORDER)}; got {verdict!r}")
+    return Linked(
+        [
+            (claim, finding)
+            for claim, finding in ledger
+            if finding.verdict in verdicts and any(s.startswith(source) for s in claim.said_by)
+        ]
+    )
+
+
+def statements(ledger: Ledger) -> pandas.DataFrame:
+    """How many statements each source makes; how many lead to claims that are all decided, to some
+    that are not, or to none because nothing can check them."""
+    import pandas
+
+    undecided = {c.id for c, finding in ledger if finding.verdict == NOT_YET_TESTED}
+    rows = {}
+    for name, source in SOURCES.items():
+        checkable = [set(s.claims) for s in source.statements if s.claims]
+        waiting = sum(bool(ids & undecided) for ids in checkable)
+        rows[name] = {
+            "statements": source.count,
+            "decided": len(checkable) - waiting,
+            "partly open": waiting,
+            "uncheckable": source.count - len(checkable),
+        }
+    return pandas.DataFrame.from_dict(rows, orient="index")
+
+
+class ByChapter(Linked):
+    """All claims, one folded table for each chapter; the book's pages add a filter (ledger.js)."""
+
+    def _repr_html_(self) -> str:
+        chapters = sorted({claim.chapter for claim, _ in self.entries})
+        return f'<div class="ledger">\n{"".join(map(self._chapter, chapters))}</div>'
+
+    def _chapter(self, chapter: str) -> str:
+        entries = [(claim, found) for claim, found in self.entries if claim.chapter == chapter]
+        page = PAGES.get(chapter)
+        title = f"Chapter {int(chapter)}" + (f": {page[3:].replace('-', ' ')}" if page else "")
+        rows = "\n".join(
+            f'<tr data-verdict="{found.verdict}" data-kind="{claim.kind}" '
+            f'data-said="{escape(", ".join(claim.said_by))}">'
+            + self._row(claim, found).removeprefix("<tr>")
+            for claim, found in entries
+        )
+        return (
+            f"<details><summary><strong>{title}</strong> ({len(entries)})</summary>\n"
+            f'<table class="dataframe claims">\n<tbody>\n{rows}\n</tbody>\n</table></details>\n'
+        )

@@ -1,0 +1,79 @@
+"""Claims with their findings, to read in a terminal and in a notebook; both are fixed text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from layernorm.lab.claims.schema import Claim, Finding
+
+# Mark and badge color of each verdict. White text has a contrast of at least 4.5 on these colors,
+# so a badge reads the same on light and dark pages; the mark and the word carry the meaning alone.
+_BADGES = {
+    "proved": ("✓", "#1a7f37"),
+    "supported here": ("✓", "#1a7f37"),
+    "conditional": ("◐", "#8a5a00"),
+    "refuted": ("✗", "#b42318"),
+    "opposite here": ("✗", "#b42318"),
+    "no difference here": ("=", "#0550ae"),
+    "inconclusive": ("?", "#57606a"),
+    "not yet tested": ("…", "#57606a"),
+    "uncheckable": ("–", "#57606a"),
+}
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Claims and what was found, in this order."""
+
+    entries: Sequence[tuple[Claim, Finding]]
+
+    def __iter__(self) -> Iterator[tuple[Claim, Finding]]:
+        return iter(self.entries)
+
+    def __repr__(self) -> str:
+        return "\n\n".join(text(claim, finding) for claim, finding in self.entries) or "no claims"
+
+    def _repr_html_(self) -> str:
+        rows = "\n".join(self._row(claim, finding) for claim, finding in self.entries)
+        # `dataframe` is the class that notebook and book styles know how to show in the dark.
+        return f'<table class="dataframe claims">\n<tbody>\n{rows}\n</tbody>\n</table>'
+
+    def _row(self, claim: Claim, finding: Finding) -> str:
+        return row(claim, finding)
+
+
+def text(claim: Claim, finding: Finding, *, rule: bool = False) -> str:
+    """A claim and its finding as lines of at most 96 characters."""
+    mark, _ = _BADGES[finding.verdict]
+    lines = [f"{mark} {finding.verdict:<18} {claim.id}"]
+    parts = [claim.statement, finding.sentence, f"({_source(claim)})"]
+    if rule and claim.rule:
+        parts.append(f"Rule: {claim.rule}")
+    indent = " " * 21
+    for part in filter(None, parts):
+        lines += textwrap.wrap(part, 96, initial_indent=indent, subsequent_indent=indent)
+    return "\n".join(lines)
+
+
+def row(claim: Claim, finding: Finding, links: str = "") -> str:
+    """A claim and its finding as a row of a table; `links` are HTML, on a line of their own."""
+    mark, color = _BADGES[finding.verdict]
+    badge = (
+        f'<span style="background: {color}; color: #fff; border-radius: 1em; padding: 0.1em 0.7em; '
+        f'margin-right: 0.3em; white-space: nowrap">{mark} {finding.verdict}</span>'
+    )
+    evidence = f"<br>{escape(finding.sentence)}" if finding.sentence else ""
+    rule = f"<br>Rule: {escape(claim.rule)}" if claim.rule else ""
+    return (
+        '<tr><td style="text-align: left; white-space: normal; padding: 0.6em">'
+        f"{badge} <strong>{escape(claim.statement)}</strong>{evidence}{links and '<br>' + links}"
+        f"<details><summary><small>{escape(_source(claim))}</small></summary>"
+        f"<small><code>{claim.id}</code>{rule}</small></details></td></tr>"
+    )
+
+
+def _source(claim: Claim) -> str:
+    return f"{', '.join(claim.said_by)}; {claim.kind}, chapter {claim.chapter}"

@@ -1,0 +1,154 @@
+"""What an experiment is: arms, options, profiles and the plan, fixed before its recorded runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from layernorm.lab import records
+from layernorm.lab.experiments.options import Options, make
+
+TUNING_SEED = 1000  # used for nothing else
+
+
+class Task(Protocol):
+    """What one run trains, made from its options and seed.
+
+    `loss(step)` is the loss of the batch of that update, counted from 1; which cases that batch
+    has depends on the seed and the step alone, so that an interrupted run can go on. `evaluate()`
+    gives the metrics by name, those of test data called `test_…`; the model is then in evaluation
+    mode. `final()` gives what is measured once, at the end.
+    """
+
+    model: nn.Module
+
+    def loss(self, step: int) -> Tensor: ...
+    def evaluate(self) -> dict[str, float]: ...
+    def final(self) -> dict[str, float]: ...
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How large an experiment is run.
+
+    `options` hold for all arms, `of_arm` for one. `arms`: those that are run. `learning_rates`: the
+    grid over which arms are tuned; empty: they are not, and take `Options.learning_rate`.
+    """
+
+    arms: tuple[str, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    of_arm: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    learning_rates: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment, with everything that its plan fixes.
+
+    Args:
+        arms: the options that make each arm what it is; a plain arm is called after its method.
+        task: makes what a run trains. data: the hash of the data that options choose.
+        primary: the final metric that verdicts are given on, lower is better; margin: the
+            difference too small to matter, in its unit.
+        select: the metric of validation examples that chooses a learning rate (its mean over the
+            curve, so that fast learning counts) and the evaluation that `best_test_…` is read at.
+        averaged: the metrics whose curve's mean is a final metric, `mean_…`.
+        comparisons: name to (the arm that is said to be better, the other): one family (Holm).
+        rate_of: for an arm that is not tuned, the arm whose learning rate it takes.
+        overfit: options of the check that an arm can learn a few examples by heart.
+        depends_on: the modules whose code decides the outcome.
+    """
+
+    name: str
+    question: str
+    options: type[Options]
+    arms: Mapping[str, Mapping[str, Any]]
+    profiles: Mapping[str, Profile]
+    task: Callable[[Any, int, torch.device], Task]
+    data: Callable[[Any], str | None]
+    primary: str
+    margin: float
+    select: str
+    averaged: tuple[str, ...] = ()
+    comparisons: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    rate_of: Mapping[str, str] = field(default_factory=dict)
+    overfit: Mapping[str, Any] = field(default_factory=dict)
+    depends_on: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.select.startswith("validation"):
+            raise ValueError(f"select must be a metric of validation examples, got {self.select!r}")
+        if self.select not in self.averaged:
+            raise ValueError(f"averaged must hold {self.select!r}, which learning rates depend on")
+        for profile in self.profiles.values():
+            for arm in (*profile.arms, *profile.of_arm):
+                known("arm", arm, self.arms)
+
+    def profile(self, name: str) -> Profile:
+        """Raises `ValueError` for an unknown one."""
+        return self.profiles[known("profile", name, self.profiles)]
+
+    def config(self, profile: str, arm: str, seed: int, **options: Any) -> Config:
+        """The configuration of one run; `options` override those of the arm and the profile.
+
+        Raises `ValueError` for an unknown profile, arm or option, or a value that does not fit.
+        """
+        scale = self.profile(profile)
+        values = {
+            **scale.options,
+            **self.arms[known("arm", arm, self.arms)],
+            **scale.of_arm.get(arm, {}),
+            **options,
+        }
+        return Config(self.name, profile, arm, seed, make(self.options, values))
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run, the unit of work: plain values, free of anything that ties it to a machine."""
+
+    experiment: str
+    profile: str
+    arm: str
+    seed: int
+    options: Options
+
+    def __post_init__(self) -> None:
+        if type(self.seed) is not int or not 0 <= self.seed < 2**31:
+            raise ValueError(f"seed must be an integer from 0 to 2**31 - 1, got {self.seed!r}")
+
+    def document(self) -> dict[str, Any]:
+        """As a record holds it, with the hash of the data."""
+        from layernorm.lab.experiments import get
+
+        options = self.options.model_dump()
+        return {
+            "experiment": self.experiment,
+            "profile": self.profile,
+            "arm": self.arm,
+            "method": options.pop("method"),
+            "seed": self.seed,
+            "options": options,
+            "data": get(self.experiment).data(self.options),
+        }
+
+    def key(self) -> str:
+        return records.key(self.document())
+
+    def in_profile(self, profile: str) -> Config:
+        return replace(self, profile=profile)
+
+
+def known(what: str, name: str, there: Mapping[str, Any]) -> str:
+    """The name, if it is there; else `ValueError` with the nearest one."""
+    if name in there:
+        return name
+    near = get_close_matches(name, there, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(there)}"
+    raise ValueError(f"unknown {what} {name!r}; {hint}")

@@ -1,0 +1,304 @@
+"""Permutation-invariant MNIST, the paper's section 6.6: 784-1000-1000-10 with Adam (chapter 19).
+
+An arm is called after its method, `-4` and `-1` say the batch size where it is not 128. The paper
+leaves out the logits when it normalizes layers, and includes them when it normalizes batches (with
+the unbiased variance at batch 4): its batch normalization is `batch/logits` at 128 and
+`batch/logits/unbiased-4`. Each of these choices is an arm of its own here. The paper does not say
+which non-linearity, learning rate and start it has; here ReLU, tuned, and PyTorch's start.
+
+- `rescaled`: the control, no normalization but unit-variance summed inputs at the start.
+- `layer/plain`: layer normalization without gain and bias.
+- `…/noise`: after normalization (and gain and bias), every unit's summed inputs get another random
+  scale and mean at each update, after Santurkar et al. (2018), whose noise has in addition a small
+  part of its own for every case.
+- `…/small`, `…/large`: hidden weights start ten times smaller or larger, at the learning rate tuned
+  for the usual start, as somebody who changes nothing else would run them.
+- `…/few`: on the first 5000 training examples alone, each seen a dozen times, so that training and
+  test can differ; at the learning rate tuned for all of them.
+
+Plan. Primary: the mean of the test cross-entropy over the evaluations after the start, low if an
+arm learns in few updates; each arm at the rate with the lowest such mean on validation, seed 1000.
+Margin 0.01 nats, as in the studies of chapter 03. The budget, 480 updates of 128 cases, 1800 of 4
+and 2400 of 1, is what the times of one update (some 17, 4 and 2 ms) and one evaluation (0.9 s)
+leave of an hour and a half for all arms and seeds. There was no pilot of this code; in a prototype
+arms were apart in the first few hundred updates alone.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from layernorm import methods, modules
+from layernorm.lab import data
+from layernorm.lab.analysis import activations, networks
+from layernorm.lab.experiments.batches import Shuffled, generator
+from layernorm.lab.experiments.experiment import Experiment, Profile
+from layernorm.lab.experiments.options import Count, Options, Positive
+
+MEASURED = 5000  # training examples, the first, on which the training loss is measured
+WATCHED = 1000  # validation examples whose summed inputs are watched
+CHUNK = 2500  # cases at once in an evaluation
+SIZES = (128, 4, 1)
+
+
+class MnistOptions(Options):
+    """`dataset`; `hidden`: units of each layer. `logits`: the logits are normalized, too.
+    `unbiased`: batch normalization divides by the square root of the unbiased variance.
+    `affine=False`: normalization without gain and bias. `noise`: random means from -noise to noise
+    and scales from 1 to 1 + noise / 2 after normalization. `initial_scale`: a factor on the hidden
+    weights at the start. `watch`: record how far the summed inputs of the second hidden layer
+    drift."""
+
+    dataset: Literal["mnist", "digits"] = "mnist"
+    hidden: tuple[Count, ...] = (1000, 1000)
+    activation: Literal["relu", "tanh", "sigmoid"] = "relu"
+    logits: bool = False
+    unbiased: bool = False
+    affine: bool = True
+    noise: Annotated[float, Field(ge=0)] = 0.0
+    initial_scale: Positive = 1.0
+    watch: bool = False
+
+    def check(self) -> None:
+        super().check()
+        row = methods.method(self.method)
+        if not row.dense:
+            raise ValueError(f"method {self.method!r} needs positions, which this network has not")
+        if self.method == "batch" and self.batch_size < 2:
+            raise ValueError(
+                "batch normalization needs a batch_size of at least 2: one case has no variance; "
+                "use a larger one or another method"
+            )
+        for name in ("logits", "noise"):
+            if getattr(self, name) and row.norm is None:
+                raise ValueError(f"{name} needs a normalized layer, got method {self.method!r}")
+        if self.unbiased and self.method != "batch":
+            raise ValueError(f"unbiased is for method 'batch', got method {self.method!r}")
+        if not self.affine and self.method != "layer":
+            raise ValueError(f"affine=false is for method 'layer', got method {self.method!r}")
+        if self.watch and len(self.hidden) < 2:
+            raise ValueError(f"watch needs at least two hidden layers, got {len(self.hidden)}")
+
+
+class UnbiasedBatchNorm(modules.BatchNorm):
+    r"""Batch normalization that divides by $\sqrt{\frac{n}{n-1}\sigma^2+\epsilon}$ in training.
+
+    For inputs (n, features). The running variance is unbiased in torch's, too, so evaluation is the
+    same. Raises `ValueError` for a batch of one.
+    """
+
+    def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
+        if not self.training:
+            return super().forward(input, mask)
+        share = (len(input) - 1) / len(input)
+        self.num_batches_tracked.add_(1)
+        running = (self.running_mean, self.running_var)
+        gain = self.weight * math.sqrt(share)
+        settings = (True, self.momentum, self.eps * share)
+        return nn.functional.batch_norm(input, *running, gain, self.bias, *settings)
+
+
+class Noise(nn.Module):
+    """In training, gives every unit the scale and mean that `draw` has drawn; nothing before it."""
+
+    def __init__(self, units: int, size: float) -> None:
+        super().__init__()
+        self.size = size
+        self.register_buffer("scale", torch.ones(units), persistent=False)
+        self.register_buffer("mean", torch.zeros(units), persistent=False)
+
+    def draw(self, random: torch.Generator) -> None:
+        scale, mean = torch.rand(2, len(self.mean), generator=random)
+        self.scale.copy_(1 + self.size / 2 * scale)
+        self.mean.copy_(self.size * (2 * mean - 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale + self.mean if self.training else x
+
+
+class Drift(activations.Watch):
+    """How far the summed inputs of the second hidden layer have drifted since the start."""
+
+    def curve(self, net: nn.Sequential) -> dict[str, float]:
+        h, a = self._read(net)
+        below = self.layer(h).detach()
+        return {
+            "drift": activations.drift(a, self.start),
+            "drift_below": activations.drift(below, self.start),
+        }
+
+
+@cache
+def splits(dataset: str) -> data.Splits:
+    """Read once in a process. Raises as the data set does, saying what to do."""
+    return getattr(data, dataset)()
+
+
+def build(options: MnistOptions, inputs: int) -> nn.Sequential:
+    """The network at its start, drawn from torch's generator. Normalized arms of a seed start from
+    the same weights; where layers have biases that are drawn, too, those of the first layer are
+    the same. The scale of `rescaled` is set by `Mnist`, from data."""
+    net = networks.mlp([inputs, *options.hidden, 10], options.method, options.activation)
+    row = methods.method(options.method)
+    if options.initial_scale != 1:
+        networks.redraw_(net, options.initial_scale)
+    if options.logits:
+        plain = net[-1]
+        net[-1] = row.layer(plain.in_features, plain.out_features)
+        net[-1][0].weight = plain.weight
+    for block in net:
+        if isinstance(block, nn.Sequential) and row.norm is not None:
+            units = block[0].out_features
+            if options.unbiased:
+                block[1] = UnbiasedBatchNorm(units)
+            if not options.affine:
+                block[1] = modules.LayerNorm(units, elementwise_affine=False)
+            if options.noise:
+                block.append(Noise(units, options.noise))
+    return net
+
+
+class Mnist:
+    """What a run trains (`experiment.Task`)."""
+
+    def __init__(self, options: MnistOptions, seed: int, device: torch.device) -> None:
+        there = splits(options.dataset)
+        parts = {name: getattr(there, name) for name in ("train", "validation", "test")}
+        on = {name: (p.x.flatten(1).to(device), p.y.to(device)) for name, p in parts.items()}
+        self.x, self.y = (t[: options.examples] for t in on["train"])
+        self.parts = {**on, "train": (self.x[:MEASURED], self.y[:MEASURED])}
+        self.model = build(options, self.x.shape[1]).to(device)
+        if options.rescaled:
+            networks.rescale_(self.model, self.parts["train"][0])
+        self.seed = seed
+        self.batches = Shuffled(len(self.y), options.batch_size, seed)
+        self.noise = [module for module in self.model.modules() if isinstance(module, Noise)]
+        self.watch = None
+        if options.watch:
+            watched = on["validation"][0][:WATCHED]
+            self.watch = Drift(self.model, watched, options.activation)
+
+    def loss(self, step: int) -> Tensor:
+        chosen = self.batches(step).to(self.y.device)
+        for depth, noise in enumerate(self.noise):
+            noise.draw(generator(self.seed, step, depth))
+        return cross_entropy(self.model(self.x[chosen]), self.y[chosen])
+
+    def evaluate(self) -> dict[str, float]:
+        """Cross-entropy in nats and error in percent on every part; the drift, if watched."""
+        out = {}
+        for name, (x, y) in self.parts.items():
+            logits = torch.cat([self.model(chunk) for chunk in x.split(CHUNK)]).double()
+            out[f"{name}_nll"] = float(cross_entropy(logits, y))
+            out[f"{name}_error"] = float((logits.argmax(1) != y).double().mean() * 100)
+        return out | (self.watch.curve(self.model) if self.watch else {})
+
+    def final(self) -> dict[str, float]:
+        return {}
+
+
+_EVERY_SIZE = {
+    "none": {},
+    "rescaled": {"rescaled": True},
+    "weight": {"method": "weight"},
+    "rms": {"method": "rms"},
+    "layer": {"method": "layer"},
+    "layer/logits": {"method": "layer", "logits": True},
+}
+_BATCH = {"batch": {"method": "batch"}, "batch/logits": {"method": "batch", "logits": True}}
+_UNBIASED = {
+    "batch/unbiased": {"method": "batch", "unbiased": True},
+    "batch/logits/unbiased": {"method": "batch", "logits": True, "unbiased": True},
+}
+_ONE_SIZE = {
+    "layer/plain": {"method": "layer", "affine": False},
+    "layer/noise": {"method": "layer", "noise": 0.5},
+    "batch/noise": {"method": "batch", "noise": 0.5},
+}
+_STARTS = {
+    f"{method}/{start}": {"method": method, "initial_scale": factor}
+    for method in ("none", "layer", "batch")
+    for start, factor in (("small", 0.1), ("large", 10.0))
+}
+_FEW = {f"{method}/few": {"method": method, "examples": 5000} for method in ("layer", "batch")}
+_OF_SIZE = {
+    128: {**_EVERY_SIZE, **_BATCH, **_ONE_SIZE, **_STARTS, **_FEW},
+    4: {**_EVERY_SIZE, **_BATCH, **_UNBIASED},
+    1: _EVERY_SIZE,
+}
+
+
+def named(arm: str, size: int) -> str:
+    """The arm's name at a batch size: `layer`, `layer-4`, `layer-1`."""
+    return arm if size == 128 else f"{arm}-{size}"
+
+
+ARMS = {
+    named(arm, size): {**options, "batch_size": size, "watch": size == 128}
+    for size, arms in _OF_SIZE.items()
+    for arm, options in arms.items()
+}
+
+
+def _profile(arms, updates: dict[int, int], options: dict, **rest) -> Profile:
+    of_arm = {arm: {"updates": updates[ARMS[arm]["batch_size"]]} for arm in arms}
+    return Profile(tuple(arms), options, of_arm, **rest)
+
+
+_LIVE = [named(arm, n) for n in (128, 4) for arm in ("none", "rescaled", "layer", "batch")]
+_PAPERS = ("none", "layer", "batch/logits", "none-4", "layer-4", "batch/logits/unbiased-4")
+RATES = (1e-4, 3e-4, 1e-3, 3e-3)
+
+EXPERIMENT = Experiment(
+    name="mnist",
+    question="Does layer normalization make a network learn MNIST in fewer updates, in batches of "
+    "128, 4 and 1?",
+    options=MnistOptions,
+    arms=ARMS,
+    profiles={
+        "book": _profile(
+            [*_LIVE, "layer/logits-4", "batch/logits-4", "layer-1"],
+            {128: 150, 4: 600, 1: 1200},
+            {"dataset": "digits", "hidden": (100, 100), "evaluations": 15},
+            seeds=(0, 1, 2),
+            learning_rates=(1e-3, 3e-3, 1e-2, 3e-2),
+        ),
+        "standard": _profile(
+            ARMS, {128: 480, 4: 1800, 1: 2400}, {"evaluations": 12}, learning_rates=RATES
+        ),
+        "paper": _profile(
+            _PAPERS, {128: 60 * (55_000 // 128), 4: 60 * (55_000 // 4)}, {"evaluations": 60}
+        ),
+    },
+    task=Mnist,
+    data=lambda options: splits(options.dataset).sha256,
+    primary="mean_test_nll",
+    margin=0.01,
+    select="validation_nll",
+    averaged=("train_nll", "validation_nll", "test_nll"),
+    comparisons={
+        f"{favored} - {other}, batch {size}": (named(favored, size), named(other, size))
+        for size in SIZES
+        for favored, other in (("layer", "rescaled"), ("layer", "none"), ("layer", "batch"))
+        if named(other, size) in ARMS
+    },
+    rate_of={arm: arm.split("/")[0] for arm in (*_STARTS, *_FEW)},
+    overfit={"examples": 32, "batch_size": 32, "updates": 200, "evaluations": 1},
+    depends_on=(
+        "layernorm.lab.data.digits",
+        "layernorm.lab.data.mnist",
+        "layernorm.lab.experiments.mnist",
+        "layernorm.functional",
+        "layernorm.methods",
+        "layernorm.lab.analysis.networks",
+        "layernorm.modules",
+        "layernorm.lab.analysis.activations",
+    ),
+)

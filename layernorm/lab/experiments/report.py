@@ -1,0 +1,78 @@
+"""What a sweep shows: every arm's primary metric with its interval, and the verdicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from layernorm.lab import records
+from layernorm.lab.analysis import statistics
+from layernorm.lab.experiments import get
+from layernorm.lab.experiments.planning import Sweep
+
+HEAD = ["arm", "learning rate", "runs", "diverged", "ms/update"]
+
+
+def arms(sweep: Sweep, done: Mapping[str, records.Record]) -> list[list[str]]:
+    """A table, its head first: one row an arm, the primary metric's mean and 95% t interval."""
+    experiment = get(sweep.experiment)
+    rows = [[*HEAD, f"{experiment.primary} [95% interval]"]]
+    for arm, runs in _by_arm(sweep, done).items():
+        rate = sweep.rate(done, arm)
+        values = [_primary(run) for run in runs]
+        diverged = sum(run.result["diverged_at"] is not None for run in runs)
+        times = sorted(run.timing["seconds_per_update"] for run in runs)
+        rows.append(
+            [
+                arm,
+                "not tuned yet" if rate is None else f"{rate:g}",
+                f"{len(runs)} of {len(sweep.seeds)}",
+                str(diverged),
+                f"{1000 * times[len(times) // 2]:.2f}" if times else "",
+                _interval(values),
+            ]
+        )
+    return rows
+
+
+def _by_arm(sweep: Sweep, done: Mapping[str, records.Record]) -> dict[str, list[records.Record]]:
+    found: dict[str, list[records.Record]] = {arm: [] for arm in sweep.arms}
+    for run in sweep.runs(done):
+        found[run.config["arm"]].append(run)
+    return found
+
+
+def _primary(run: records.Record) -> float:
+    """Infinite for a run that diverged, even where it is measured after the last update only."""
+    metric = get(run.config["experiment"]).primary
+    return math.inf if run.result["diverged_at"] is not None else run.result["final"][metric]
+
+
+def _interval(values: list[float]) -> str:
+    finite = [value for value in values if math.isfinite(value)]
+    if len(finite) < len(values):
+        return f"not finite in {len(values) - len(finite)} of {len(values)} runs"
+    if len(values) < 2:
+        return f"{values[0]:.4g}" if values else ""
+    return f"{statistics.interval(values):.4g}"
+
+
+def verdicts(sweep: Sweep, done: Mapping[str, records.Record]) -> list[list[str]]:
+    """A table, its head first: the plan's comparisons, paired by seed, one family (Holm)."""
+    experiment = get(sweep.experiment)
+    finals = {
+        arm: {run.config["seed"]: _primary(run) for run in runs}
+        for arm, runs in _by_arm(sweep, done).items()
+    }
+    pairs, missing = {}, []
+    for name, (favored, other) in experiment.comparisons.items():
+        a, b = finals.get(favored, {}), finals.get(other, {})
+        complete = len(a) == len(b) == len(sweep.seeds) > 1
+        if complete and all(map(math.isfinite, [*a.values(), *b.values()])):
+            pairs[name] = ([a[seed] for seed in sweep.seeds], [b[seed] for seed in sweep.seeds])
+        elif favored in finals and other in finals:
+            missing.append([name, "", "", "inconclusive: runs are missing or diverged"])
+    rows = [["comparison", "difference [95% interval]", "p (Holm)", "verdict"]]
+    for name, found in statistics.compare(pairs, experiment.margin).items() if pairs else ():
+        rows.append([name, f"{found.difference:.4g}", f"{found.p:.2g}", found.verdict])
+    return [*rows, *missing]

@@ -1,0 +1,26 @@
+"""Where to put the norms of an LSTM, judged on the copy task (chapter 09).
+
+Arms, comparisons and rule are those of the study `adding`, on a task of another kind: five symbols
+of eight are to be named, in their order, after a lag of blanks. Guessing costs ln 8, about 2.08
+nats a symbol; the margin is 0.05 nats. Lag and budget were set in a pilot of `none`, `rescaled` and
+`paper` (lags 20 and 30, two rates, the seed of the tuning).
+"""
+
+from layernorm.lab.experiments.studies import adding
+from layernorm.lab.experiments.studies.planning import Plan
+from layernorm.lab.experiments.studies.sequences import Config
+
+LAG = 20
+CHANGED = {"task": "copy", "steps": LAG, "updates": 600, "evaluations": 20}
+
+PLAN = Plan(
+    name="copy_memory",
+    question="Where should an LSTM be normalized to learn to repeat symbols after a lag?",
+    arms={arm: {**options, **CHANGED} for arm, options in adding.PLAN.arms.items()},
+    primary="mean_test_loss",
+    margin=0.05,
+    learning_rates=(1e-3, 3e-3, 1e-2, 3e-2),
+    seeds=tuple(range(8)),
+    tuned_on="mean_validation_loss",
+    configuration=Config,
+)

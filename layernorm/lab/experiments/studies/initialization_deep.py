@@ -1,0 +1,33 @@
+"""Does the scale of the first weights matter in a deep network? (chapter 01)
+
+The study `initialization` has two hidden layers, which forgive almost any scale whatever the
+method. Through eight, a scale acts eight times. As there, each arm is run at the rate of its
+method's default start and, as `-tuned`, at its own. The control `rescaled` is the same network from
+any scale, so one arm stands for all. Here the question is whether a network still gets there, so
+the metric is the test error at the end, in percent.
+"""
+
+from layernorm.lab.experiments.studies.planning import Plan
+
+SCALES = {"default": 1.0, "small": 0.1, "large": 10.0}
+METHODS = ("none", "batch", "layer")
+_COMMON = {"hidden": (64,) * 8, "updates": 300, "evaluations": 10}
+_STARTS = {
+    f"{method}-{name}": {"method": method, "initial_scale": scale, **_COMMON}
+    for method in METHODS
+    for name, scale in SCALES.items()
+}
+_OTHER = [arm for arm in _STARTS if not arm.endswith("default")]
+
+PLAN = Plan(
+    name="initialization_deep",
+    question="From which scales of the first weights does a deep network still learn?",
+    arms=_STARTS
+    | {f"{arm}-tuned": _STARTS[arm] for arm in _OTHER}
+    | {"rescaled-default": {"method": "none", "rescaled": True, **_COMMON}},
+    primary="test_error",
+    margin=1.0,
+    rate_of={arm: f"{arm.split('-')[0]}-default" for arm in _OTHER},
+    learning_rates=(1e-3, 3e-3, 1e-2, 3e-2),
+    tuned_on="mean_validation_nll",
+)

@@ -1,0 +1,150 @@
+"""The figures that chapters share: one style, curves with bands, points with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from layernorm.lab.analysis.statistics import Interval, interval
+from layernorm.methods import METHODS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+CONTROL = "#000000"
+STYLE = {
+    "figure.figsize": (7.0, 3.4),
+    "figure.dpi": 110,
+    "figure.facecolor": "white",
+    "savefig.bbox": "tight",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "image.cmap": "cividis",
+    "svg.hashsalt": "layernorm",
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The book's matplotlib style, inside a `with`."""
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context(STYLE):
+        yield
+
+
+def use_style() -> None:
+    """The book's matplotlib style from here on; a chapter's second cell calls it."""
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update(STYLE)
+
+
+def look(arm: str) -> dict[str, str]:
+    """Color and marker of an arm, from its method: `layer-4` looks like `layer`.
+
+    The control `rescaled` is black and dashed. An arm that starts with no method's name is drawn
+    in black.
+    """
+    name = arm.split("-")[0].split("/")[0]
+    if name in METHODS:
+        return {"color": METHODS[name].color, "marker": METHODS[name].marker}
+    return {"color": CONTROL, "marker": "*", "linestyle": "--"}
+
+
+def curves(
+    ax: Axes,
+    frame: DataFrame,
+    metric: str,
+    arms: Sequence[str],
+    labels: Mapping[str, str] | None = None,
+    confidence: float = 0.95,
+) -> None:
+    """Mean curves of the arms over their seeds, with the t interval of the mean as a band.
+
+    `frame` is what `layernorm.lab.records.load` returns. Raises `ValueError` if an arm has no curve
+    of that metric, so that a misspelled arm cannot vanish from a figure.
+    """
+    for arm in arms:
+        rows = frame[(frame.arm == arm) & (frame.metric == metric) & frame.step.notna()]
+        if rows.empty:
+            raise ValueError(
+                f"no curve of {metric!r} for arm {arm!r}: the frame has arms "
+                f"{sorted(frame.arm.unique())} and metrics {sorted(frame.metric.unique())}"
+            )
+        table = rows.pivot_table(index="seed", columns="step", values="value")
+        style = {"label": (labels or {}).get(arm, arm), **look(arm)}
+        band(ax, table.columns.to_numpy(dtype=float), table.to_numpy(), confidence, **style)
+
+
+def band(
+    ax: Axes,
+    x: np.ndarray | Sequence[float],
+    runs: np.ndarray | Sequence[Sequence[float]],
+    confidence: float = 0.95,
+    **style,
+) -> None:
+    """The mean of `runs` (one row a seed) over `x`, with the t interval of the mean as a band.
+
+    `style` goes to matplotlib's `plot`. Raises `ValueError` as `statistics.interval` does.
+    """
+    bars = [interval(values, confidence) for values in np.transpose(runs)]
+    style = {"markevery": max(1, len(bars) // 6), "markersize": 5, **style}
+    (line,) = ax.plot(x, [bar.mean for bar in bars], **style)
+    low, high = [bar.low for bar in bars], [bar.high for bar in bars]
+    ax.fill_between(x, low, high, color=line.get_color(), alpha=0.18, linewidth=0)
+
+
+def points(ax: Axes, values: Mapping[str, Interval], labels: Mapping[str, str] | None = None):
+    """One row an arm: its mean as a marker, its interval as a bar, the first arm on top."""
+    for row, (arm, bar) in enumerate(values.items()):
+        drawn = look(arm) | {"linestyle": "none"}
+        error = np.array([[bar.mean - bar.low], [bar.high - bar.mean]])
+        ax.errorbar(bar.mean, row, xerr=error, capsize=3, markersize=7, **drawn)
+    ax.set_yticks(range(len(values)), [(labels or {}).get(arm, arm) for arm in values])
+    ax.invert_yaxis()
+    ax.grid(axis="y", visible=False)
+
+
+def axes_picture(methods: Sequence[str] = ("batch", "layer", "group", "instance")):
+    """Which numbers share one mean and one spread: cases × units × positions, one panel a method.
+
+    The RMS variant averages over the same numbers as layer normalization, without the mean. Raises
+    `ValueError` for a method that averages over no activations (none, weight).
+    """
+    import matplotlib.pyplot as plt
+
+    cases, units, positions = 3, 6, 4
+    shared = {
+        "batch": lambda n, c, p: c == 0,
+        "layer": lambda n, c, p: n == 0,
+        "rms": lambda n, c, p: n == 0,
+        "group": lambda n, c, p: (n == 0) & (c < units // 2),
+        "instance": lambda n, c, p: (n == 0) & (c == 0),
+    }
+    unknown = [m for m in methods if m not in shared]
+    if unknown:
+        raise ValueError(f"{unknown} average over no activations; choose from {list(shared)}")
+    grid = np.indices((cases, units, positions))
+    fig = plt.figure(figsize=(2.6 * len(methods), 2.9))
+    for k, name in enumerate(methods):
+        ax = fig.add_subplot(1, len(methods), k + 1, projection="3d")
+        colors = np.where(shared[name](*grid), METHODS[name].color, "#f2f2f2")
+        ax.voxels(np.ones(grid.shape[1:], bool), facecolors=colors, edgecolor="#8a8a8a", lw=0.4)
+        ax.set(title=METHODS[name].title, xlabel="cases", ylabel="units", zlabel="positions")
+        ax.set(xticks=[], yticks=[], zticks=[])
+        ax.xaxis.labelpad = ax.yaxis.labelpad = ax.zaxis.labelpad = -12
+        ax.set_box_aspect((cases, units, positions), zoom=1.15)
+        ax.view_init(elev=22, azim=-145)
+    return fig

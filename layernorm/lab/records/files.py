@@ -1,0 +1,126 @@
+"""Run files: one JSON per run, complete or absent."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from layernorm.lab.records.environment import environment
+from layernorm.lab.records.record import (
+    PARTS,
+    SCHEMA,
+    Record,
+    RecordError,
+    decode,
+    digest,
+    dumps,
+    encode,
+    key,
+)
+from layernorm.lab.records.staleness import hashes
+
+
+def new(
+    config: Mapping[str, Any],
+    result: Mapping[str, Any],
+    timing: Mapping[str, float | int] | None = None,
+    depends_on: Iterable[str] = (),
+) -> Record:
+    """A record of a run that just took place here: fills in environment and module hashes.
+
+    Raises:
+        RecordError: a part breaks the rules of `Record`, or a module does not exist.
+    """
+    return Record(config, result, timing or {}, environment(), hashes(depends_on))
+
+
+def path(config: Mapping[str, Any], root: str | Path | None = None) -> Path:
+    """Where the run of this configuration is saved, `<root>/<experiment>/<profile>/<key>.json`.
+
+    Args:
+        root: default `$LAYERNORM_RUNS`, else `./runs`.
+    """
+    folder = runs_folder(root) / config["experiment"] / config["profile"]
+    return folder / f"{key(config)}.json"
+
+
+def runs_folder(root: str | Path | None = None) -> Path:
+    """The folder of own runs."""
+    return Path(root if root is not None else os.environ.get("LAYERNORM_RUNS") or "runs")
+
+
+def save(record: Record, root: str | Path | None = None) -> Path:
+    """Writes a record in place of an earlier one of the same configuration; returns its path.
+
+    Raises:
+        OSError: the folder cannot be written to; nothing half-written stays.
+    """
+    document = {"schema": SCHEMA, **{part: getattr(record, part) for part in PARTS}}
+    document["result"] = encode(record.result)
+    target = path(record.config, root)
+    write(target, dumps({**document, "sha256": digest(document)}) + "\n")
+    return target
+
+
+def write(target: Path, text: str) -> None:
+    """Puts a whole file in place at once: temporary name, fsync, rename."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with temporary.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read(path: str | Path) -> Record:
+    """The record in a run's file.
+
+    Raises:
+        RecordError: the file is missing, truncated, changed since it was written, or of another
+            version; the message names it and says what to do.
+    """
+    path = Path(path)
+    try:
+        document = parse(path.read_bytes(), str(path), "delete it and run again")
+        parts = {**document, "result": decode(document["result"])}
+        return Record(**{part: parts[part] for part in PARTS})
+    except FileNotFoundError:
+        raise RecordError(f"there is no record {path}") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RecordError(
+            f"{path} is not a record of a run ({error!r}): delete it and run again"
+        ) from error
+
+
+def parse(content: bytes, name: str, remedy: str) -> dict[str, Any]:
+    """The JSON object in a sealed file, its schema and its hash checked."""
+
+    def refuse_constant(constant: str) -> None:
+        raise ValueError(f"bare {constant}")
+
+    try:
+        document = json.loads(content.decode(), parse_constant=refuse_constant)
+    except ValueError as error:
+        raise RecordError(f"{name} is truncated or no JSON ({error}): {remedy}") from error
+    if not isinstance(document, dict) or "schema" not in document:
+        raise RecordError(f"{name} is not a record: it lacks 'schema'")
+    if document["schema"] != SCHEMA:
+        raise RecordError(
+            f"{name} has schema {document['schema']!r}, this version of layernorm reads "
+            f"{SCHEMA}: install the version that wrote it, or {remedy}"
+        )
+    expected, actual = document.pop("sha256", None), digest(document)
+    if expected != actual:
+        raise RecordError(
+            f"{name} was changed after it was written (sha256 {actual}, expected {expected}): "
+            f"{remedy}"
+        )
+    return document

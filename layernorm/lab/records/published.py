@@ -1,0 +1,189 @@
+"""Published records: the runs of one sweep in one compact file of the package.
+
+One line per run, sorted, so that a new run is a new line for git; what runs share (environments,
+module hashes, steps, names of final metrics) is written once under its hash. Curves keep six
+significant digits, final metrics all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from layernorm.lab.records.files import parse, read, write
+from layernorm.lab.records.record import SCHEMA, Record, RecordError, decode, digest, dumps, encode
+
+LIMIT = 500_000  # bytes of a published sweep
+
+
+def published_folder() -> Traversable:
+    """Where the package keeps published records."""
+    return resources.files("layernorm.lab.records") / "published"
+
+
+def published(
+    experiment: str | None = None,
+    profile: str | None = None,
+    folder: Traversable | None = None,
+) -> list[Record]:
+    """The published runs of an experiment and a profile, or of all.
+
+    Raises:
+        RecordError: a file is damaged or of another version.
+    """
+    folder = published_folder() if folder is None else folder
+    files = folder.iterdir() if folder.is_dir() else ()
+    found = []
+    for file in sorted(files, key=lambda file: file.name):
+        stem, _, suffix = file.name.rpartition(".")
+        name, _, its_profile = stem.partition("-")
+        if suffix == "json" and experiment in (None, name) and profile in (None, its_profile):
+            found += _unpack(file.read_bytes(), file.name)
+    return found
+
+
+def publish(
+    paths: Iterable[str | Path], *, folder: Path | None = None, replace: bool = False
+) -> list[Path]:
+    """Adds runs to the package's published records; publishing again changes nothing.
+
+    Args:
+        paths: run files, or folders that hold some.
+        folder: default: the package's own.
+        replace: drop the sweeps' published runs that are not among these.
+
+    Returns:
+        The sweeps' files, `<experiment>-<profile>.json`.
+
+    Raises:
+        RecordError: no run is found, one is damaged, or a sweep exceeds `LIMIT` (nothing is
+            written then; the message says which metric to thin).
+    """
+    target = published_folder() if folder is None else folder
+    if not isinstance(target, Path):
+        raise RecordError(f"the package's records {target} are not a folder one can write to")
+    sweeps: dict[tuple[str, str], dict[str, Record]] = {}
+    for record in map(read, _run_files(paths)):
+        sweep = record.config["experiment"], record.config["profile"]
+        if sweep not in sweeps:
+            old = [] if replace else published(*sweep, target)
+            sweeps[sweep] = {run.key: run for run in old}
+        sweeps[sweep][record.key] = record
+    texts = {
+        target / f"{experiment}-{profile}.json": _pack(list(runs.values()))
+        for (experiment, profile), runs in sweeps.items()
+    }
+    for file, text in texts.items():
+        if not file.exists() or file.read_text() != text:
+            write(file, text)
+    return list(texts)
+
+
+def _run_files(paths: Iterable[str | Path]) -> list[Path]:
+    files: list[Path] = []
+    for path in map(Path, paths):
+        inside = sorted(path.rglob("*.json")) if path.is_dir() else [path]
+        if not inside:
+            raise RecordError(f"there is no run in {path}: expected files <key>.json")
+        files += inside
+    if not files:
+        raise RecordError("nothing to publish: name run files or folders that hold some")
+    return files
+
+
+def _pack(records: list[Record]) -> str:
+    records = sorted(records, key=lambda r: (r.config["arm"], r.config["seed"], r.key))
+    shared: dict[str, Any] = {}
+
+    def share(value: Any) -> str:
+        name = digest(value)[:12]
+        shared[name] = value
+        return name
+
+    lines = []
+    for record in records:
+        result = encode(record.result)
+        for curve in result["curves"].values():
+            curve["step"] = share(curve["step"])
+            curve["value"] = [_short(value) for value in curve["value"]]
+        final = result["final"]
+        result["final"] = {"metric": share(list(final)), "value": list(final.values())}
+        run = {
+            "config": {**record.config},
+            "result": result,
+            "timing": record.timing,
+            "environment": share(record.environment),
+            "depends": share(record.depends),
+        }
+        del run["config"]["experiment"], run["config"]["profile"]
+        lines.append(run)
+    head = {name: records[0].config[name] for name in ("experiment", "profile")}
+    seal = digest({"schema": SCHEMA, **head, "shared": shared, "runs": lines})
+    pieces = [f'"{name}":{dumps(value)}' for name, value in sorted(shared.items())]
+    text = (
+        f'{{"schema":{SCHEMA},"experiment":"{head["experiment"]}","profile":"{head["profile"]}",\n'
+        + '"shared":{\n' + ",\n".join(pieces) + "\n},\n"
+        + '"runs":[\n' + ",\n".join(map(dumps, lines)) + "\n],\n"
+        + f'"sha256":"{seal}"}}\n'
+    )  # fmt: skip
+    if len(text) > LIMIT:
+        _refuse_size(len(text), head, lines)
+    return text
+
+
+def _short(value: float | str) -> float | str:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _refuse_size(size: int, head: Mapping[str, str], runs: list[dict[str, Any]]) -> None:
+    taken: Counter[str] = Counter()
+    points: Counter[str] = Counter()
+    for run in runs:
+        for metric, curve in run["result"]["curves"].items():
+            taken[metric] += len(dumps(curve["value"]))
+            points[metric] = max(points[metric], len(curve["value"]))
+    ((metric, most),) = taken.most_common(1) or [("", 0)]
+    advice = (
+        f"record {metric!r} less often ({len(runs)} runs of up to {points[metric]} points take "
+        f"{most / 1000:.0f} kB of it)"
+        if metric
+        else f"publish fewer of its {len(runs)} runs"
+    )
+    raise RecordError(
+        f"sweep {head['experiment']}-{head['profile']} would take {size / 1000:.0f} kB, the limit "
+        f"is {LIMIT / 1000:.0f} kB: {advice}"
+    )
+
+
+@lru_cache(maxsize=64)  # the claims of a chapter read the same few sweeps again and again
+def _unpack(content: bytes, name: str) -> tuple[Record, ...]:
+    document = parse(content, f"published record {name}", "publish the sweep again")
+    try:
+        shared = document["shared"]
+        head = {part: document[part] for part in ("experiment", "profile")}
+        records = []
+        for run in document["runs"]:
+            for curve in run["result"]["curves"].values():
+                curve["step"] = shared[curve["step"]]
+            final = run["result"]["final"]
+            named = zip(shared[final["metric"]], final["value"], strict=True)
+            run["result"]["final"] = dict(named)
+            records.append(
+                Record(
+                    {**head, **run["config"]},
+                    decode(run["result"]),
+                    run["timing"],
+                    shared[run["environment"]],
+                    shared[run["depends"]],
+                )
+            )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise RecordError(
+            f"published record {name} is not a sweep ({error!r}): publish the sweep again"
+        ) from error
+    return tuple(records)

@@ -1,0 +1,155 @@
+"""What the book's own Sphinx extensions make of docstrings, stale records and shown claims."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from layernorm.lab import claims, records
+from layernorm.lab.claims import page
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "book" / "_ext"
+
+
+def extension(name):
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("a `gain` and ``bias``", "a ``gain`` and ``bias``"),
+        (r"the mean $\mu_i$ of unit $i$", r"the mean :math:`\mu_i` of unit :math:`i`"),
+        ("|v| is one norm", r"\|v\| is one norm"),
+        (r"(\*batch, H) and (*batch, *normalized)", r"(\*batch, H) and (\*batch, \*normalized)"),
+        ("*every* case, **once**", "*every* case, **once**"),
+        ("redraw_ and num_groups", r"redraw\_ and num_groups"),
+        (":class:`Claim`, `a` * 2", r":class:`Claim`, ``a`` \* 2"),
+        ("$$ a^2\n   + b $$", ".. math::\n\n   a^2\n      + b"),
+        ("Equation.\n\n    y = (*x)|_", "Equation.\n\n.. code-block:: text\n\n    y = (*x)|_"),
+        ("Use:\n\n    from a import b", "Use:\n\n.. code-block:: python\n\n    from a import b"),
+        ("Use::\n\n    from a import b", "Use::\n\n    from a import b"),
+        (">>> f(`x`)\n|v|", ">>> f(`x`)\n|v|"),
+        ("Args:\n    x: (*batch)\n    w: `v`", "Args:\n    x: (\\*batch)\n    w: ``v``"),
+    ],
+)
+def test_a_docstring_is_marked_up(written, expected):
+    assert "\n".join(extension("docstrings").marked_up(written.split("\n"))) == expected
+
+
+@pytest.fixture
+def staleness(monkeypatch):
+    """The extension, with runs of "drift" that are stale and runs of "batch_size" that are not."""
+    module = extension("staleness")
+    told = {"drift": "2 of 5 runs are old.", "batch_size": ""}
+    monkeypatch.setattr(module, "experiments", lambda: set(told))
+    monkeypatch.setattr(records, "staleness_banner", told.get)
+    return module
+
+
+@pytest.fixture
+def build(tmp_path):
+    """A book of one chapter, and a function that writes the chapter's code."""
+    env = SimpleNamespace(staleness={}, doc2path=lambda name: str(tmp_path / f"{name}.ipynb"))
+
+    def write(code):
+        cells = [
+            {"cell_type": "markdown", "source": ["# Title"]},
+            {"cell_type": "code", "source": [code]},
+        ]
+        text = json.dumps({"cells": cells, "metadata": {}})
+        (tmp_path / "chapter.ipynb").write_text(text, encoding="utf-8")
+        return [text]
+
+    return SimpleNamespace(env=env), write
+
+
+def test_a_chapter_with_stale_records_says_so_below_its_title(staleness, build):
+    app, write = build
+    source = write('records.load("drift", "book")')
+    staleness.read(app, "chapter", source)
+    title, banner, code = json.loads(source[0])["cells"]
+    assert title["source"] == ["# Title"]
+    assert "drift: 2 of 5 runs are old." in banner["source"]
+    assert code["cell_type"] == "code"
+
+
+@pytest.mark.parametrize("code", ['records.load("batch_size", "book")', "drift = 1"])
+def test_a_chapter_without_stale_records_stays_as_it_is(code, staleness, build):
+    app, write = build
+    source = write(code)
+    before = source[0]
+    staleness.read(app, "chapter", source)
+    assert source[0] == before
+
+
+def test_a_chapter_is_read_again_when_its_records_become_stale(staleness, build, monkeypatch):
+    app, write = build
+    staleness.read(app, "chapter", write('records.load("drift", "book")'))
+    assert staleness.outdated(app, app.env, set(), set(), set()) == []
+    monkeypatch.setattr(records, "staleness_banner", lambda name: "")
+    assert staleness.outdated(app, app.env, set(), set(), set()) == ["chapter"]
+    assert staleness.outdated(app, app.env, set(), set(), {"chapter"}) == []
+
+
+PROVED, OPEN = claims.Finding("proved", "As computed."), claims.Finding("not yet tested")
+
+
+def shown(code, *ids):
+    """A notebook whose one cell shows these claims."""
+    entries = [
+        (claims.Claim(id, "…", ("this book",), "experiment", "03"), PROVED if id != "c" else OPEN)
+        for id in ids
+    ]
+    html = claims.Ledger(entries)._repr_html_().splitlines(keepends=True)
+    output = {"output_type": "execute_result", "data": {"text/html": html, "text/plain": ["…"]}}
+    stream = {"output_type": "stream", "name": "stdout", "text": ["<tr><code>no</code></tr>"]}
+    cell = {"cell_type": "code", "source": [code], "outputs": [stream, output]}
+    return {"cells": [{"cell_type": "markdown", "source": ["# Title"]}, cell]}
+
+
+def html_of(notebook):
+    return "".join(notebook["cells"][1]["outputs"][1]["data"]["text/html"])
+
+
+def test_shown_claims_get_anchors_and_nothing_else_changes():
+    module = extension("claim_anchors")
+    before = html_of(shown('claims.show(chapter="03")', "a", "b/digits", "c"))
+    app = SimpleNamespace(env=SimpleNamespace(doc2path=lambda name: f"{name}.ipynb"))
+    source = [json.dumps(shown('claims.show(chapter="03")', "a", "b/digits", "c"))]
+    module.read(app, "03", source)
+    after = html_of(json.loads(source[0]))
+    assert re.findall('<tr id="([^"]*)">', after) == ["claim-a", "claim-b/digits", "claim-c"]
+    assert re.sub(' id="[^"]*"', "", after) == before
+
+
+def test_other_tables_and_pages_get_none():
+    module = extension("claim_anchors")
+    notebook = shown("ledger.errata(decided)", "a")
+    assert module.anchored(notebook) == shown("ledger.errata(decided)", "a")
+    app = SimpleNamespace(env=SimpleNamespace(doc2path=lambda name: f"{name}.md"))
+    source = ["# claims.show("]
+    module.read(app, "page", source)
+    assert source == ["# claims.show("]
+
+
+@pytest.mark.parametrize("chapter", page.PAGES)
+def test_links_of_the_ledger_lead_to_rows_of_the_chapter(chapter):
+    """Of every claim that has a check: what it finds is shown in the chapter that owns it."""
+    name = page.PAGES[chapter]
+    module = extension("claim_anchors")
+    notebook = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))
+    tables = ["".join(t["text/html"]) for t in module.tables(module.anchored(notebook))]
+    anchors = re.findall('<tr id="([^"]*)">', "".join(tables))
+    assert len(anchors) == len(set(anchors))
+    for claim in claims.select(chapter):
+        if claim.check is not None:
+            (target,) = re.findall(f'{name}.html#([^"]*)"', page.links(claim, PROVED))
+            assert target in anchors, f"{page} does not show {claim.id}: execute it again"

@@ -1,0 +1,133 @@
+"""The files around the code agree with each other: environments, commands, workflows, licenses."""
+
+import re
+import tomllib
+
+import address
+import pairs
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from layernorm.lab import data
+
+ROOT = pairs.ROOT
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+CONDA_NAMES = {"torch": "pytorch"}
+
+
+def requirements(*extras: str) -> dict[str, Requirement]:
+    """What installing the package with these extras asks for, by name."""
+    found = {}
+    lists = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][e] for e in extras)]
+    for line in (line for lines in lists for line in lines):
+        requirement = Requirement(line)
+        if requirement.name == PROJECT["name"]:
+            found |= requirements(*requirement.extras)
+        else:
+            found[requirement.name] = requirement
+    return found
+
+
+def conda_requirements() -> dict[str, Requirement]:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    [from_pip] = [entry["pip"] for entry in environment if isinstance(entry, dict)]
+    lines = [line for line in [*environment, *from_pip] if isinstance(line, str)]
+    return {r.name: r for r in map(Requirement, lines[:-1])}  # the last is the package: -e .
+
+
+def test_conda_environment_is_in_step():
+    conda = {name: str(r.specifier) for name, r in conda_requirements().items()}
+    assert conda.pop("python") == PROJECT["requires-python"]
+    assert conda.pop("pip") == ""
+    assert conda == {
+        CONDA_NAMES.get(name, name): str(requirement.specifier)
+        for name, requirement in requirements("book", "test").items()
+        if requirement.marker is None  # conda cannot restrict a package to a platform
+    }
+
+
+def test_every_requirement_is_pinned_within_its_bounds():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    normal = {re.sub(r"[-_.]+", "-", pin.name.lower()): str(pin.specifier) for pin in pins}
+    assert all(re.fullmatch(r"==[\w.]+", version) for version in normal.values()), "exact, public"
+    for name, requirement in requirements("book", "test", "gpu").items():
+        version = normal[name.lower()].removeprefix("==")
+        assert requirement.specifier.contains(version), f"{requirement} pinned to {version}"
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "book/how-to-run.md"])
+def test_commands_of_the_documents_exist(name):
+    text = (ROOT / name).read_text()
+    missing = set(re.findall(r"\bmake ([a-z-]+)\b", text)) - TARGETS - {"it"}
+    assert not missing, f"{name} names make targets that do not exist: {missing}"
+    for script in re.findall(r"\btools/[a-z_]+\.py\b", text):
+        assert (ROOT / script).is_file(), f"{name} names {script}"
+
+
+def test_readme_begins_with_the_two_commands_and_shows_what_make_runs():
+    readme = (ROOT / "README.md").read_text()
+    commands = re.findall(r"^    (.*?)(?:\s+#.*)?$", readme, re.MULTILINE)
+    assert commands[:2] == ["make book", "make test"]
+    for part in ("-c constraints.txt -e '.[book,test]'", "--toc book/_toc.yml -W -n --keep-going"):
+        assert part in readme
+        assert part.replace("-c constraints.txt", "$(CONSTRAINTS)") in MAKEFILE
+    for part in ("ruff check .", "ruff format --check .", "tools/links.py _build/html"):
+        assert part in readme
+        assert part in MAKEFILE
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflow_is_well_formed_and_calls_what_exists(path):
+    workflow = yaml.safe_load(path.read_text())
+    assert {"name", True, "permissions", "jobs"} <= set(workflow)  # YAML reads the key `on` as True
+    for job in workflow["jobs"].values():
+        assert job["timeout-minutes"] <= 90
+        for step in job["steps"]:
+            assert ("uses" in step) != ("run" in step), step
+            if "uses" in step:
+                assert re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step["uses"]), "pinned by major version"
+            for line in step.get("run", "").splitlines():
+                if line.startswith("make "):
+                    assert line.split()[1] in TARGETS
+                if line.startswith(".ci/"):
+                    assert (ROOT / line).stat().st_mode & 0o111, f"{line} is not executable"
+
+
+def test_all_workflows_are_here():
+    assert {path.stem for path in WORKFLOWS} == {"test", "pages", "links", "drift"}
+
+
+def test_no_other_repository_stands_where_ours_should():
+    ours = address.owner_and_name(address.address())
+    found = {path.name: address.strays(text, ours) for path, text in address.texts(ROOT).items()}
+    assert {name: strays for name, strays in found.items() if strays} == {}
+
+
+def test_no_machine_path_in_a_tracked_file():
+    """A path of the machine it was written on would mean nothing to a reader."""
+    forbidden = re.compile(
+        r"(?<![\w./-])/(?:home|Users|work|mnt)/\w+|" + re.escape(str(ROOT)) + r"\b"
+    )
+    found = {
+        path.relative_to(ROOT).as_posix(): forbidden.findall(text)
+        for path, text in address.texts(ROOT).items()
+    }
+    assert {name: hits for name, hits in found.items() if hits} == {}
+
+
+def test_every_data_set_states_its_license():
+    table = (ROOT / "LICENSE-data.md").read_text()
+    for dataset in data.describe():
+        assert f"| {dataset['name']} | {dataset['license']} |" in table
+
+
+def test_citation_names_the_version_that_is_packaged():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == PROJECT["version"]
+    assert citation["repository-code"] == address.address()
+    assert citation["license"][0] == PROJECT["license"]

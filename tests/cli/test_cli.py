@@ -1,0 +1,250 @@
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from layernorm.cli import app
+from layernorm.lab import claims, records
+from layernorm.lab.benchmarks.report import Row
+from layernorm.lab.claims import Finding
+
+CONFIG = {"experiment": "digits", "profile": "book", "arm": "layer", "method": "layer", "seed": 0}
+FIELDS = {"said_by": "paper section 3", "kind": "property", "chapter": "03", "rule": "The rule."}
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path, monkeypatch):
+    """Runs, published records and data in folders of the test's own."""
+    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
+    monkeypatch.delenv("LAYERNORM_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    published = tmp_path / "published"
+    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: published)
+    return tmp_path
+
+
+@pytest.fixture
+def three_claims(monkeypatch):
+    claims.all()
+    monkeypatch.setattr(claims, "_registry", {})
+    proved = Finding("proved", "It is 0.", numbers={"worst": 0.0, "odd": float("nan")})
+    claims.declare(id="first", statement="One holds.", check=lambda: proved, **FIELDS)
+    fields = {**FIELDS, "kind": "proof"}
+    claims.declare(id="second", statement="Two holds.", check=lambda: proved, **fields)
+    claims.declare(id="later/mnist", statement="Three.", **{**FIELDS, "chapter": "19"})
+
+
+def layernorm(*arguments: str):
+    return CliRunner().invoke(app, arguments)
+
+
+def succeed(*arguments: str) -> str:
+    result = layernorm(*arguments)
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    return result.stdout
+
+
+def fail(*arguments: str) -> str:
+    """The one line of an error."""
+    result = layernorm(*arguments)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    return line
+
+
+def test_claims_are_listed_with_verdict_and_evidence(three_claims):
+    out = succeed("claims")
+    for piece in ("✓ proved", "first", "One holds.", "It is 0.", "… not yet tested", "later/mnist"):
+        assert piece in out
+    assert "Rule" not in out
+    assert "Rule: The rule." in succeed("claims", "first")
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        ((), ["first", "second", "later/mnist"]),
+        (("--kind", "proof"), ["second"]),
+        (("--chapter", "19"), ["later/mnist"]),
+        (("--chapter", "03", "--kind", "property"), ["first"]),
+        (("second",), ["second"]),
+        (("--chapter", "22"), []),
+    ],
+)
+def test_claims_are_chosen(three_claims, options, ids):
+    rows = json.loads(succeed("claims", "--json", *options))
+    assert [row["id"] for row in rows] == ids
+
+
+def test_claims_as_json(three_claims):
+    (row,) = json.loads(succeed("claims", "first", "--json"))
+    assert row == {
+        "id": "first",
+        "statement": "One holds.",
+        "said_by": ["paper section 3"],
+        "kind": "property",
+        "chapter": "03",
+        "rule": "The rule.",
+        "verdict": "proved",
+        "condition": None,
+        "reason": None,
+        "evidence": "It is 0.",
+        "numbers": {"worst": 0.0, "odd": "nan"},
+    }
+
+
+def test_a_broken_check_is_named_and_the_others_are_shown(three_claims):
+    claims.declare(id="broken", statement="No.", check=lambda: 1 / 0, **FIELDS)
+    result = layernorm("claims")
+    assert result.exit_code == 1
+    assert "One holds." in result.stdout
+    assert result.stderr == (
+        "Error: the check of claim 'broken' raised ZeroDivisionError: division by zero\n"
+    )
+    assert "'broken'" in fail("claims", "broken")
+
+
+def test_progress_is_shown_on_a_terminal_alone():
+    command = [sys.executable, "-m", "layernorm", "claims", "--chapter", "22", "--json"]
+    ours, theirs = os.openpty()
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    assert b"deciding" in os.read(ours, 10_000)
+    os.close(ours)
+    assert done.returncode == 0
+    assert isinstance(json.loads(done.stdout), list)
+    piped = subprocess.run(command, capture_output=True)
+    assert (piped.returncode, piped.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("claims", "frist"), "there is no claim 'frist'; did you mean first?"),
+        (("claims", "--kind", "law"), "kind must be one of proof, property, experiment; got 'law'"),
+        (("claims", "--chapter", "3"), "chapter must be one of 01, 02"),
+        (("records", "add", "nowhere.json"), "there is no record nowhere.json"),
+        (("data", "fetch", "cifar"), "expected one of digits, mnist, cifar10, got 'cifar'"),
+        (("data", "verify", "mnist"), "fetch it with: layernorm data fetch mnist"),
+        (("bench", "recurrent", "--kind", "ltsm"), "got 'ltsm'; did you mean 'lstm'?"),
+        (("bench", "recurrent", "--shapes", "1,2,3"), "four positive integers T,B,I,H"),
+        (("bench", "recurrent", "--rounds", "5"), "expected at least 6"),
+        (("bench", "recurrent", "--huge-pages", "yes"), "expected one of off, on, both"),
+        (("bench", "recurrent", "--profile", "My"), "must be lower-case letters"),
+        (("bench", "recurrent", "--json", "nowhere/rows.json"), "folder of nowhere/rows.json does"),
+    ],
+)
+def test_errors_are_one_line(three_claims, arguments, message):
+    assert message in fail(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("claim",), "No such command 'claim'. Did you mean 'claims'?"),
+        (("records", "lst"), "No such command 'lst'. Did you mean 'list'?"),
+        (("claims", "--knid", "proof"), "--kind"),
+        (("claims", "first", "--kind", "proof"), "one claim is named by its ID alone"),
+        (("records", "add"), "Missing argument"),
+        (("bench", "recurent"), "Did you mean 'recurrent'?"),
+        (("bench", "recurrent", "--shape", "1,2,3,4"), "--shapes"),
+    ],
+)
+def test_wrong_usage_suggests_what_was_meant(three_claims, arguments, message):
+    result = layernorm(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("group", [(), ("records",), ("data",), ("bench",)])
+def test_a_group_alone_explains_itself(group):
+    result = layernorm(*group)
+    assert "Commands:" in result.stdout + result.stderr
+    assert layernorm(*group, "--help").exit_code == 0
+
+
+def test_records_are_added_and_listed(folders):
+    assert succeed("records", "list") == "experiment  profile  arms  seeds  runs  stale\n"
+    for seed in (0, 1):
+        config = {**CONFIG, "seed": seed}
+        records.save(records.new(config, {"final": {"a": 1.0}}, {}, ["layernorm.methods"]))
+    stale = {**CONFIG, "arm": "batch"}
+    records.save(records.Record(stale, {"final": {"a": 1.0}}, depends={"layernorm.methods": "0"}))
+    path = str(folders / "published" / "digits-book.json")
+    assert succeed("records", "add", str(folders / "runs")) == path + "\n"
+    assert succeed("records", "list").splitlines()[1].split() == [
+        "digits",
+        "book",
+        "2",
+        "2",
+        "3",
+        "1",
+    ]
+    (folders / "published" / "digits-book.json").write_text("{")
+    assert "digits-book.json is truncated" in fail("records", "list")
+
+
+def test_replacing_published_records(folders):
+    for seed in (0, 1):
+        run = records.save(records.Record({**CONFIG, "seed": seed}, {"final": {"a": 1.0}}))
+        succeed("records", "add", str(run), *(["--replace"] if seed else []))
+        run.unlink()
+    assert [run.config["seed"] for run in records.runs()] == [1]
+
+
+def test_data_is_listed_and_verified():
+    rows = [line.split()[0] for line in succeed("data", "list").splitlines()]
+    assert rows[:4] == ["name", "digits", "mnist", "cifar10"]
+    assert "digits: embedded has sha256 " in succeed("data", "verify", "digits")
+    assert "digits: embedded has sha256 " in succeed("data", "fetch", "digits")
+
+
+@pytest.fixture
+def two_rows(monkeypatch):
+    """What `bench recurrent` would measure; a test may say that one of them is wrong."""
+    common = ("torch", "training", (1, 2, 3, 4), "float32", "cpu", 0)
+    options = {"kind": "gru", "rounds": 6, "threads": 1, "huge_pages": "off"}
+    times = {"error": 0.5, "seconds": 0.002, "ratio": 1.0, "ratio_low": 0.9, "ratio_high": 1.1}
+    rows = [
+        Row("recurrent", "layer", name, *common, "measured", options=options, **times)
+        for name in ("torch", "ours")
+    ]
+    monkeypatch.setattr("layernorm.lab.benchmarks.processes.run", lambda *_: iter(rows))
+    return rows
+
+
+def test_the_recurrent_benchmark_shows_writes_and_records(two_rows, folders):
+    file = str(folders / "rows.json")
+    out = succeed("bench", "recurrent", "--json", file, "--profile", "mine")
+    assert out.startswith("GRU, training, float32, threads: 1, huge pages off: ratio of times")
+    assert "1,2,3,4         2.00       1.00 [0.90, 1.10]" in out.splitlines()
+    assert "correctness: 2 of 2 measurements passed the gate" in out
+    assert [row["implementation"] for row in json.loads(Path(file).read_text())["rows"]] == [
+        "torch",
+        "ours",
+    ]
+    (folder,) = {out.splitlines()[-1].removeprefix("records: ")}
+    assert len(list(Path(folder).glob("*.json"))) == 2
+
+
+def test_a_wrong_implementation_fails_the_recurrent_benchmark(two_rows):
+    two_rows[1] = replace(two_rows[1], status="wrong: y is off by 0.1", seconds=None, ratio=None)
+    result = layernorm("bench", "recurrent")
+    assert result.exit_code == 1
+    assert "gru training 1,2,3,4 ours: wrong: y is off by 0.1" in result.stdout
+    assert "1 of 2 measurements passed the gate" in result.stdout
+
+
+def test_the_module_is_the_command():
+    command = [sys.executable, "-m", "layernorm", "data", "lst"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Usage: layernorm data" in done.stderr

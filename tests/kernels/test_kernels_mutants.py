@@ -1,0 +1,134 @@
+# ruff: noqa: E501  (a table, one line per case)
+"""Faults put into the kernels on purpose: each runs, and each must be noticed.
+
+A mutant is the source of `layernorm.kernels.rows` with one fragment replaced. It is caught by the
+comparisons that the real kernels pass; an error other than a failed comparison proves nothing.
+"""
+
+import inspect
+from typing import NamedTuple
+
+import pytest
+import torch
+from kernels.kernel_cases import (
+    DEVICE,
+    KERNELS,
+    ON_GPU,
+    agrees,
+    arguments,
+    case,
+    short_blocks,
+    with_rows,
+)
+from library.oracle import assert_close, draw
+
+from layernorm.kernels import launch, rows
+
+pytestmark = ON_GPU
+SOURCE = inspect.getsource(rows)
+F32, F64, BF16 = torch.float32, torch.float64, torch.bfloat16
+
+
+def plain(name: str) -> None:
+    """Several tiles per program; rows and columns missing in the last; large eps."""
+    case(name, (31, 131), F32, mean=3.0, eps=0.1)
+
+
+def in_blocks(name: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        short_blocks(patch)
+        case(name, (3, 71), F32, mean=3.0, eps=0.1)
+
+
+def far_from_zero(name: str) -> None:
+    case(name, (4, 53), F32, mean=1e4)
+
+
+def with_residual(name: str) -> None:
+    case(name, (5, 37), BF16, residual=draw(5, 37, seed=3))
+
+
+def rounded_sum(name: str) -> None:
+    """The norm, unrounded under autocast, is that of the rounded sum."""
+    x, residual = (draw(5, 37, seed=s).to(DEVICE, BF16) for s in (0, 3))
+    with torch.autocast(DEVICE, dtype=BF16):
+        y, total = KERNELS[name][1](x, residual, (37,), eps=0.1)
+    assert_close(y, KERNELS[name][2](total.double(), (37,), eps=0.1), 1e-6)
+
+
+def double(name: str) -> None:
+    case(name, (5, 37), F64)
+
+
+def steps(name: str) -> None:
+    x = draw(4, 6, 10, 7)[::2, ::3, ::5]
+    agrees(name, x, arguments(name, tuple(x.shape))[1], F32, eps=0.1)
+
+
+class Mutant(NamedTuple):
+    slip: str
+    check: object
+    old: str
+    new: str
+    name: str = "layer_norm"
+
+
+LAYER = [
+    Mutant("eps outside the root", plain, "tl.rsqrt(deviations / width + EPS)", "1 / (tl.sqrt(deviations / width) + EPS)"),
+    Mutant("eps forgotten", plain, "deviations / width + EPS", "deviations / width"),
+    Mutant("unbiased variance", plain, "deviations / width + EPS", "deviations / (width - 1) + EPS"),
+    Mutant("E[x^2] - E[x]^2", far_from_zero, "return mu, tl.sum(a * a, 1)", "return mu, squares - mu * mu * count"),
+    Mutant("gain's and bias's gradients swapped", plain, "tl.sum(sum_dweight, 0)", "tl.sum(sum_dbias, 0)"),
+    Mutant("bias's gradient is the gain's", plain, "tl.sum(sum_dbias, 0)", "tl.sum(sum_dweight, 0)"),
+    Mutant("tail not masked in the variance", plain, "tl.where(mask, a - mu[:, None], 0.0)", "a - mu[:, None]"),
+    Mutant("tail of x read as ones", plain, "a = tl.load(from_x + column, mask=mask, other=0.0)", "a = tl.load(from_x + column, mask=mask, other=1.0)"),
+    Mutant("tail of dy read as ones", plain, "g = tl.load(from_dy + column, mask=mask, other=0.0).to(ACC)\n        mu,", "g = tl.load(from_dy + column, mask=mask, other=1.0).to(ACC)\n        mu,"),
+    Mutant("rows that are not there counted", plain, "g = tl.load(from_dy + column, mask=mask, other=0.0).to(ACC)\n        mu,", "g = tl.where(mask, tl.load(from_dy + column, mask=mask, other=0.0), inside.to(ACC)).to(ACC)\n        mu,"),
+    Mutant("the last program's sums dropped", plain, "mask = (row < count) &", "mask = (row < count - 1) &"),
+    Mutant("only a program's last tile counts", plain, "sum_dweight += g * hat", "sum_dweight = g * hat"),
+    Mutant("a program skips its second tile", plain, "tl.num_programs(0), num_stages", "2 * tl.num_programs(0), num_stages"),
+    Mutant("gain's gradient times the gain", plain, "if dweight is not None:\n            sum_dweight += g * hat\n", "if dweight is not None:\n            sum_dweight += g * hat * tl.load(weight + column, mask=inside, other=0.0)\n"),
+    Mutant("mean of the gradient not subtracted", plain, "if CENTERED:\n            if RESIDENT", "if False:\n            if RESIDENT"),
+    Mutant("part along x̂ not subtracted", plain, "gradient = g - hat * mean_along", "gradient = g"),
+    Mutant("mean over the block, not the row", plain, "mu = tl.sum(a, 1) / count", "mu = tl.sum(a, 1) / a.shape[1]"),
+    Mutant("moments merged without their distance", in_blocks, " + off * off * share * start", ""),
+    Mutant("the last block counts like the others", in_blocks, "here = tl.minimum(width - start, BLOCK)", "here = tl.minimum(width, BLOCK)"),
+    Mutant("a block's mean along x̂ only", in_blocks, "sum_along += tl.sum(hat * g, 1)", "sum_along = tl.sum(hat * g, 1)"),
+    Mutant("blocks share the first block's gain", in_blocks, "column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]\n    inside", "column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]\n    weight = weight if weight is None else weight - tl.program_id(1) * BLOCK\n    inside"),
+    Mutant("the norm of the sum before rounding", rounded_sum, "a = (a.to(ACC) + b.to(ACC)).to(a.dtype)", "a = a.to(ACC) + b.to(ACC)"),
+    Mutant("residual forgotten in the norm", with_residual, "a = (a.to(ACC) + b.to(ACC)).to(a.dtype)", "a = a"),
+    Mutant("the sum's own gradient forgotten", with_residual, "gradient += tl.load(from_dtotal", "gradient += 0 * tl.load(from_dtotal"),
+    Mutant("float64 in float32", double, "a = a.to(ACC)\n", "a = a.to(tl.float32)\n"),
+    Mutant("steps in the wrong order", steps, "(outer // n1) * s0 + (outer % n1) * s1", "(outer // n1) * s1 + (outer % n1) * s0"),
+]  # fmt: skip
+RMS = [
+    Mutant("eps outside the root", plain, "tl.rsqrt(deviations / width + EPS)", "1 / (tl.sqrt(deviations / width) + EPS)", "rms_norm"),
+    Mutant("mean subtracted", plain, "mu = tl.zeros_like(mu)", "a = tl.where(mask, a - mu[:, None], 0.0)", "rms_norm"),
+    Mutant("mean of the gradient subtracted", plain, "if CENTERED:\n            if RESIDENT", "if True:\n            if RESIDENT", "rms_norm"),
+    Mutant("a program's sums dropped", plain, "mask = (row < count) &", "mask = (row < count - 1) &", "rms_norm"),
+    Mutant("part along x̂ from the first block", in_blocks, "sum_along += tl.sum(hat * g, 1)", "sum_along += tl.where(start == 0, tl.sum(hat * g, 1), 0.0)", "rms_norm"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mutant", LAYER + RMS, ids=lambda m: f"{m.name}: {m.slip}")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of what mutants compute
+def test_a_comparison_catches(mutant, monkeypatch, tmp_path):
+    assert mutant.old in SOURCE, f"{mutant.old!r} no longer stands in the kernels"
+    changed = SOURCE.replace(mutant.old, mutant.new)
+    if "squares" in mutant.new:
+        changed = changed.replace(
+            "mu = tl.sum(a, 1) / count\n",
+            "mu = tl.sum(a, 1) / count\n    squares = tl.sum(a * a, 1)\n",
+        )
+    monkeypatch.setattr(launch, "rows", with_rows(changed, tmp_path))
+    with pytest.raises(AssertionError):
+        mutant.check(mutant.name)
+
+
+@pytest.mark.parametrize(
+    "check", [plain, in_blocks, far_from_zero, with_residual, rounded_sum, double, steps]
+)
+def test_the_unchanged_source_is_not_caught(check, monkeypatch, tmp_path):
+    monkeypatch.setattr(launch, "rows", with_rows(SOURCE, tmp_path))
+    for name in ("layer_norm", "rms_norm"):
+        check(name)

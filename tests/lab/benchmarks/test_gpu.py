@@ -1,0 +1,246 @@
+"""`make bench-gpu`: in parts, what was aimed for first, with little installed."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from lab.benchmarks.norms_survey import GPU, files, own_folder, tiny
+
+from layernorm.lab import records
+from layernorm.lab.benchmarks import gpu, plans, recurrent_gpu, survey
+from layernorm.lab.benchmarks.gpu import LARGE, SMALL, Session, verdicts
+from layernorm.lab.benchmarks.report import Row
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path, monkeypatch):
+    return own_folder(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """The plans that would be measured."""
+    seen = []
+    monkeypatch.setattr(Session, "survey", lambda session, plan: seen.append(plan))
+    return seen
+
+
+def test_what_was_aimed_for_comes_first(planned, monkeypatch):
+    monkeypatch.setattr(gpu.recurrent_gpu, "run", lambda *_: iter(()))
+    monkeypatch.setattr(gpu.training, "run", lambda *_: iter([[]] * 99))
+    assert gpu.STEPS[:3] == [gpu.large, gpu.small, gpu.residual]
+    for step in gpu.STEPS:
+        step(Session(torch.device(GPU)))
+    large, small, graphs, residual, quick, full = planned
+    wanted = {
+        (name, *size, dtype, mode)
+        for name in ("layer", "rms")
+        for size in ((4096, 1024), (4096, 16384), (16384, 4096))
+        for dtype in ("bfloat16", "float32")
+        for mode in ("forward", "backward", "forward+backward")
+    }
+    assert wanted <= {case[:5] for case in large.cases}
+    assert {case.count * case.width for case in small.cases + graphs.cases} <= set(range(2**16 + 1))
+    assert not any(case.graph for case in large.cases + small.cases)
+    assert all(case.graph and case.mode != "backward" for case in graphs.cases)
+    assert {case.name for case in residual.cases} == {"residual"}
+    assert quick == plans.plan(quick=True, device=GPU)
+    assert full == plans.plan(device=GPU)
+    assert {plan.device for plan in planned} == {torch.device(GPU)}
+
+
+def row(name, seconds, mode="forward", shape=(4096, 1024), fraction=0.95, benchmark="layer"):
+    common = (name, "torch", mode, shape, "bfloat16", "cuda", 0, "measured")
+    return Row(benchmark, "layer", *common, seconds=seconds, fraction=fraction)
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict"),
+    [
+        (
+            [row("torch", 1.3), row("triton", 1.0), row("compile", 1.0)],
+            "95% of the roof; 1.30 times torch's speed; 1.00 times compile's speed",
+        ),
+        ([row("triton", 1.0, fraction=0.89)], "89% of the roof (missed)"),
+        ([row("triton", 1.0, "backward", fraction=0.81)], "81% of the roof"),
+        ([row("triton", 1.0, "backward", fraction=0.79)], "79% of the roof (missed)"),
+        (
+            [row("torch", 1.1), row("triton", 1.0), row("quack", 0.98)],
+            "95% of the roof; 1.10 times torch's speed (missed); 0.98 times quack's speed (missed)",
+        ),
+        (
+            [row("torch", 1.7, "backward"), row("triton", 1.0, "backward")],
+            "95% of the roof; 1.70 times torch's speed (missed)",
+        ),
+        (
+            [row("torch", 1.0, shape=SMALL[0]), row("triton", 1.05, shape=SMALL[0])],
+            "1.05 of torch's time",
+        ),
+        (
+            [
+                row(name, seconds, shape=SMALL[0], benchmark="layer_graph")
+                for name, seconds in (("torch", 1.0), ("triton", 1.11))
+            ],
+            "1.11 of torch's time (missed)",
+        ),
+    ],
+)
+def test_verdicts(rows, verdict):
+    (line,) = verdicts([*rows, replace(rows[0], implementation="apex", status="failed: ...")])
+    where = f"{rows[0].benchmark} {rows[0].mode} {'x'.join(map(str, rows[0].shape))} bfloat16: "
+    assert line == where + verdict
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict"),
+    [
+        ({"torch": 1.0, "script": 10.1}, "0.50 times torch's speed; 5.05 times script's speed"),
+        (
+            {"torch": 0.9, "script": 9.8},
+            "0.45 times torch's speed (missed); 4.90 times script's speed (missed)",
+        ),
+    ],
+)
+def test_verdicts_on_recurrent_layers(seconds, verdict):
+    shape, options = (100, 64, 512, 512), {"target": "lstm training"}
+    rows = [
+        replace(row(name, taken, "training", shape, benchmark="recurrent"), options=options)
+        for name, taken in {**seconds, "fused": 2.0}.items()
+    ]
+    assert verdicts(rows) == [f"lstm training: {verdict}"]
+    assert verdicts([replace(r, mode="inference") for r in rows]) == []
+
+
+def test_recurrent_targets_are_measured_once(monkeypatch, folders):
+    asked = []
+
+    def measured(name):
+        asked.append(name)
+        common = ("layer", "training", (3, 2, 4, 4), "float32", "cpu", 0, "measured")
+        method, mode, *rest = common
+        return [
+            Row("recurrent", method, arm, "torch", mode, *rest, error=0.1, seconds=2.0)
+            for arm in ("torch", "fused")
+        ]
+
+    names = ["first", "second"]
+    targets = [(name, lambda name=name: measured(name)) for name in names]
+    monkeypatch.setattr(recurrent_gpu, "targets", lambda device: targets)
+    machine = survey.machine_of(torch.device("cpu"))
+    here = records.environment()
+    monkeypatch.setattr(records, "environment", lambda: {**here, "gpus": [machine]})
+    session = Session(torch.device("cpu"), root=folders / "out")
+    gpu.recurrent(session)
+    assert asked == names
+    assert len(session.rows) == 4
+    assert session.left == 0
+    gpu.recurrent(Session(torch.device("cpu"), root=folders / "out"))
+    assert asked == names  # read
+    (baseline,) = [
+        records.path(record.config, folders / "out")
+        for record in records.runs("bench_recurrent", root=folders / "out")
+        if record.config["arm"] == "torch" and record.config["options"]["target"] == "second"
+    ]
+    baseline.unlink()  # as if killed before the last one was written
+    gpu.recurrent(Session(torch.device("cpu"), root=folders / "out"))
+    assert asked == [*names, "second"]
+    late = Session(torch.device("cpu"), until=0.0, root=folders / "out")
+    gpu.recurrent(late)
+    assert late.left == 2
+    assert not late.rows
+
+
+def test_updates_end_in_time(monkeypatch):
+    monkeypatch.setattr(gpu.training, "run", lambda plan, profile: iter([["a"], ["b"]]))
+    plan = gpu.training.plan("digits", "cpu", quick=True)
+    monkeypatch.setattr(gpu.training, "plan", lambda *_, **__: plan)
+    moments = iter([0.0, 1.0, 2.0])
+    monkeypatch.setattr(gpu.time, "monotonic", lambda: next(moments))
+    session = Session(torch.device("cpu"), until=1.5)
+    gpu.updates(session)
+    assert session.rows == ["a", "b"]
+    assert session.left == 1
+
+
+def test_no_verdict_on_what_was_not_aimed_for():
+    assert verdicts([row("triton", 1.0, "forward+backward")]) == []
+    assert verdicts([row("triton", 1.0, shape=(5, 6))]) == []
+    assert verdicts([row("triton", 1.0, benchmark="residual")]) == []
+    assert verdicts([row("torch", 1.0)]) == []
+    assert not set(LARGE) & set(SMALL)
+
+
+def test_a_call_goes_on_where_the_last_one_stopped(monkeypatch, folders, capsys):
+    monkeypatch.setattr(gpu, "STEPS", [small_step])
+    arguments = ["--device", "cpu", "--out", str(folders / "out"), "--minutes"]
+    session = gpu.main([*arguments, "1e-9"])
+    assert session.left == 1
+    assert capsys.readouterr().out.endswith("1 cases are left: the same command goes on\n")
+    session = gpu.main([*arguments, "1"])
+    assert session.left == 0
+    assert capsys.readouterr().out.endswith("complete\n")
+    assert len(files(folders / "out" / "bench_layer" / "trial")) == 2
+    assert [r.config["arm"] for r in records.runs("bench_layer", root=folders / "out")] == [
+        "definition",
+        "torch",
+    ]
+    assert gpu.main([*arguments, "1"]).rows == session.rows  # read, not measured
+
+
+def small_step(session):
+    session.survey(tiny())
+
+
+def test_a_missing_device_ends_cleanly(capsys):
+    assert gpu.main(["--device", GPU]).rows == []
+    assert capsys.readouterr().out == f"{GPU}: not measured yet on this device\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--minutes", "0"], "--minutes: expected more than 0"),
+        (["--device", "tpu"], "device: expected auto, cpu, cuda"),
+        (["--steps", "lage"], "invalid choice: 'lage'"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        gpu.main(arguments)
+    assert message in capsys.readouterr().err
+
+
+def test_it_needs_no_more_than_torch_triton_numpy_and_jaxtyping(folders):
+    # sympy is not on the list: torch's own compiler imports it
+    blocked = [
+        *("typer", "click", "pandas", "pydantic", "scipy", "sklearn", "matplotlib", "pooch"),
+        *("beartype", "tqdm", "yaml", "hypothesis", "jupytext", "nbformat", "IPython", "packaging"),
+    ]
+    script = (
+        f"import sys; sys.modules.update(dict.fromkeys({blocked})); "
+        "sys.path.insert(0, 'tests'); "
+        "from norms_survey import tiny; "
+        "from layernorm.lab.benchmarks import gpu; "
+        "gpu.STEPS[:] = [lambda session: session.survey(tiny())]; "
+        "gpu.STEPS[0].__name__ = 'trial'; "
+        f"session = gpu.main(['--device', 'cpu', '--out', {str(folders)!r}]); "
+        "assert sum(row.status == 'measured' for row in session.rows) == 2, session.rows"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
+def test_make_calls_it_with_the_machines_own_python():
+    asked = ["make", "-n", "bench-gpu", "PYTHON=some-python", "OUT=folder"]
+    # as from a shell, also where the tests themselves were started by make
+    shell = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(asked, capture_output=True, text=True, cwd=ROOT, check=True, env=shell)
+    assert done.stdout.split() == [
+        *("some-python", "-m", "layernorm.lab.benchmarks.gpu", "--minutes", "8", "--out", "folder")
+    ]

@@ -1,0 +1,368 @@
+"""The benchmark of whole updates: what is timed is what the definition computes, or is refused."""
+
+import json
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from layernorm import functional, kernels
+from layernorm.cli import app
+from layernorm.lab import records
+from layernorm.lab.benchmarks import training, training_models
+from layernorm.lab.benchmarks.report import MEASURED, NO_DEVICE
+from layernorm.lab.benchmarks.timing import CpuTimer
+from layernorm.lab.benchmarks.training_models import SUBJECTS
+
+SMALL = {"mlp": (4, 6, 8, 16, 10), "digits": (3, 5, 8, 10), "lstm": (3, 4, 5, 6)}
+CPU = [(model, name) for model in SUBJECTS for name, s in SUBJECTS[model].items() if not s.cuda]
+
+
+class Ticking:
+    """A clock that each reading moves by one second."""
+
+    now = 0.0
+
+    def __call__(self):
+        self.now += 1.0
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch, tmp_path):
+    """Small models, and runs in the test's own folder."""
+    monkeypatch.setattr(training, "SHAPES", {model: (shape,) for model, shape in SMALL.items()})
+    monkeypatch.setattr(training, "CASES", 8)
+    monkeypatch.setattr(training_models, "CASES", 8)
+    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path))
+    monkeypatch.setattr(
+        "layernorm.lab.records.published.published_folder", lambda: tmp_path / "none"
+    )
+
+
+def quick(model="mlp", subjects=("none", "layer/torch"), **options):
+    options = {"rounds": 6, "copies": 2, "timer": CpuTimer(Ticking())} | options
+    rows = training.measure(model, SMALL[model], subjects, **options)
+    return {row.implementation: row for row in rows}
+
+
+def judged(model, subject):
+    make = partial(training_models.make_update, subject, model, SMALL[model], "cpu", 0)
+    return training.judge(subject, make)
+
+
+@pytest.mark.parametrize(("model", "name"), CPU)
+def test_an_update_is_the_definitions(model, name):
+    error, wrong = judged(model, SUBJECTS[model][name])
+    assert (wrong, 0 <= error < 0.5) == ("", True)
+
+
+def test_updates_go_on_to_learn():
+    subject = SUBJECTS["mlp"]["layer/torch"]
+    update = training_models.make_update(subject, "mlp", SMALL["mlp"])
+    losses = [float(update()) for _ in range(200)]
+    assert sum(losses[-20:]) < 0.8 * sum(losses[:20])
+    batches = [update.cases() for _ in range(3)]
+    assert [len(y) for _, y in batches] == [4, 4, 4]
+    assert not torch.equal(batches[0][0], batches[1][0])
+    assert torch.equal(batches[0][0], batches[2][0])  # there are eight cases
+
+
+def outside(x, normalized_shape, weight, bias, eps):
+    centered = x - x.mean(-1, keepdim=True)
+    return weight * centered / (x.var(-1, correction=0, keepdim=True).sqrt() + eps) + bias
+
+
+def unbiased(x, normalized_shape, weight, bias, eps):
+    centered = x - x.mean(-1, keepdim=True)
+    return weight * centered / (x.var(-1, keepdim=True) + eps).sqrt() + bias
+
+
+def down_the_columns(x, normalized_shape, weight, bias, eps):
+    return weight * functional.layer_norm(x.T, x.shape[:1], eps=eps).T + bias
+
+
+def swapped(x, normalized_shape, weight, bias, eps):
+    return functional.layer_norm(x, normalized_shape, bias, weight, eps)
+
+
+def no_gradient(x, normalized_shape, weight, bias, eps):
+    return functional.layer_norm(x, normalized_shape, weight, bias.detach() + 0 * bias, eps)
+
+
+def only_in_float32(x, normalized_shape, weight, bias, eps):
+    scale = 1.1 if x.dtype == torch.float32 else 1.0
+    return scale * functional.layer_norm(x, normalized_shape, weight, bias, eps)
+
+
+def nan(x, normalized_shape, weight, bias, eps):
+    return functional.layer_norm(x, normalized_shape, weight, bias, eps) * torch.nan
+
+
+WRONG = [outside, unbiased, down_the_columns, swapped, no_gradient, only_in_float32, nan]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_norm_is_named_and_not_timed(wrong, monkeypatch):
+    monkeypatch.setitem(kernels._TORCH, "layer_norm", wrong)
+    row = quick()["layer/torch"]
+    assert row.status.startswith("wrong: ")
+    assert "times what is allowed" in row.status
+    assert row.seconds is None
+    assert quick()["none"].ratio == 1
+
+
+def still(*parameters, **options):
+    optimizer = torch.optim.Adam(*parameters, **options)
+    optimizer.step = lambda: None
+    return optimizer
+
+
+def twice(*parameters, **options):
+    return torch.optim.Adam(*parameters, **options | {"lr": 2 * options["lr"]})
+
+
+class Sign(torch.optim.SGD):
+    def __init__(self, parameters, lr, **_):
+        super().__init__(parameters, lr)
+
+
+@pytest.mark.parametrize("optimizer", [still, twice, Sign])
+def test_a_wrong_step_is_named(optimizer):
+    class Torch:
+        """`torch` with another Adam."""
+
+        optim = type("optim", (), {"Adam": staticmethod(optimizer)})
+
+        def __getattr__(self, name):
+            return getattr(torch, name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_models, "torch", Torch())
+        row = quick(subjects=["none"])["none"]
+    assert "after the step is off by" in row.status
+
+
+def test_a_recurrent_batch_norm_with_another_eps_is_named():
+    def make(shape):
+        layer = training_models.BatchNormLSTM(*shape[2:], eps=1.1e-5)
+        return training_models.Labelled(layer, shape[-1])
+
+    subject = SUBJECTS["lstm"]["batch/reference"]
+    assert "is off by" in judged("lstm", replace(subject, make=make))[1]
+
+
+def test_the_norms_of_a_backend_are_those_that_run(monkeypatch):
+    """Else all rows would time one implementation."""
+    seen = set()
+    run = kernels.run
+    monkeypatch.setattr(
+        kernels,
+        "run",
+        lambda operation, backend, *a, **o: (
+            seen.add((operation, backend)) or run(operation, backend, *a, **o)
+        ),
+    )
+    for method in ("batch", "layer", "rms", "group"):
+        for backend in ("reference", "torch"):
+            SUBJECTS["mlp"][f"{method}/{backend}"].make(SMALL["mlp"])(torch.randn(4, 6))
+            assert seen == {(f"{method}_norm", backend)}
+            seen.clear()
+    used = []
+    monkeypatch.setattr(torch, "_weight_norm", lambda v, g, dim: used.append(1) or v)
+    SUBJECTS["mlp"]["weight/reference"].make(SMALL["mlp"])(torch.randn(4, 6))
+    assert used == []
+    SUBJECTS["mlp"]["weight/torch"].make(SMALL["mlp"])(torch.randn(4, 6))
+    assert used == [1, 1]
+
+
+def test_times_are_ratios_to_the_same_model_without_norms():
+    rows = quick()
+    assert [row.status for row in rows.values()] == [MEASURED] * 2
+    assert all(row.seconds == 1 and row.ratio == 1 for row in rows.values())
+    assert all(len(row.samples) == 12 for row in rows.values())
+    assert rows["layer/torch"].method == "layer"
+    assert rows["layer/torch"].peak_memory > rows["none"].peak_memory > 0
+
+
+def test_what_takes_longer_has_the_larger_ratio(monkeypatch):
+    clock, subject = Ticking(), SUBJECTS["mlp"]["layer/torch"]
+
+    def slow(shape):
+        model = subject.make(shape)
+        model.register_forward_hook(lambda *_: setattr(clock, "now", clock.now + 2))
+        return model
+
+    monkeypatch.setitem(SUBJECTS["mlp"], "layer/torch", replace(subject, make=slow))
+    rows = quick(timer=CpuTimer(clock))
+    assert [row.seconds for row in rows.values()] == [1, 3]
+    assert [row.ratio for row in rows.values()] == [1, 3]
+
+
+def test_every_copy_is_made_anew(monkeypatch):
+    made, subject = [], SUBJECTS["mlp"]["none"]
+    counted = replace(subject, make=lambda shape: made.append(shape) or subject.make(shape))
+    monkeypatch.setitem(SUBJECTS["mlp"], "none", counted)
+    quick(subjects=["none"], copies=3)
+    assert len(made) == 2 + 3  # the gate makes two
+
+
+def test_one_case_has_no_batch_normalization():
+    names = {r.implementation for r in training._blanks("mlp", (1, 6, 8, 10), None, "cpu", 6, 1, 0)}
+    assert "layer/torch" in names
+    assert not [name for name in names if name.startswith("batch")]
+    assert not [name for name in names if name.endswith("triton")]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_nothing_is_measured_there():
+    rows = training.measure("mlp", SMALL["mlp"], device="cuda")
+    assert {row.status for row in rows} == {NO_DEVICE}
+    assert {"layer/triton", "rms/triton", "none"} <= {row.implementation for row in rows}
+    assert all(row.seconds is None for row in rows)
+    assert training.save(rows, "cuda") == []
+
+
+def test_an_implementation_that_fails_is_named(monkeypatch):
+    def fails(shape):
+        raise NotImplementedError("no compiler")
+
+    subject = replace(SUBJECTS["lstm"]["layer/fused"], make=fails)
+    monkeypatch.setitem(SUBJECTS["lstm"], "layer/fused", subject)
+    rows = quick("lstm", ("none", "layer/fused"))
+    assert rows["layer/fused"].status == "failed: NotImplementedError: no compiler"
+    assert rows["none"].ratio == 1
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Which shapes are measured, with few samples and a clock that ticks."""
+    seen, measure = [], training.measure
+
+    def counted(model, shape, **options):
+        seen.append(model)
+        return measure(model, shape, ["none", *few[model]], **options, timer=CpuTimer(Ticking()))
+
+    few = {"mlp": ["layer/torch"], "digits": ["rms/torch"], "lstm": ["layer/reference"]}
+    for model, names in few.items():
+        chosen = {name: SUBJECTS[model][name] for name in ("none", *names)}
+        monkeypatch.setitem(SUBJECTS, model, chosen)
+    monkeypatch.setattr(training, "measure", counted)
+    return seen
+
+
+def test_a_run_goes_on_where_it_was_stopped(measured):
+    plan = training.Plan(("mlp", "digits"), rounds=6, copies=1)
+    going = training.run(plan, "mine")
+    first = next(going)
+    going.close()
+    assert measured == ["mlp"]
+    again = list(training.run(plan, "mine"))
+    assert measured == ["mlp", "digits"]
+    assert {r.implementation: r.seconds for r in again[0]} == {
+        r.implementation: r.seconds for r in first
+    }
+    for other in (replace(plan, copies=2), replace(plan, rounds=7)):
+        measured.clear()
+        list(training.run(other, "mine"))
+        assert measured == ["mlp", "digits"]
+
+
+def test_records_of_other_code_are_measured_again(measured, monkeypatch):
+    plan = training.Plan(("mlp",), rounds=6, copies=1)
+    list(training.run(plan, "mine"))
+    monkeypatch.setattr(records, "stale", lambda record: ["layernorm.modules"])
+    list(training.run(plan, "mine"))
+    assert measured == ["mlp", "mlp"]
+
+
+def test_records_and_table_say_what_was_measured(measured):
+    rows = [r for group in training.run(training.plan(None, "cpu", True), "cpu") for r in group]
+    back = training.recorded("cpu")
+    (machine,) = {row.options.pop("machine") for row in back}
+    assert machine.endswith(f", {torch.get_num_threads()} threads")
+    assert [replace(row, samples=()) for row in rows] == back
+    head, *lines = training.table(back)
+    assert head[3:] == ["ms/update", "ratio [95% interval]", "peak MB"]
+    assert [line[:3] for line in lines[:2]] == [
+        ["mlp", "4,6,8,16,10", "none"],
+        ["mlp", "4,6,8,16,10", "layer/torch"],
+    ]
+    assert [line[3:5] for line in lines[:2]] == [
+        ["1000.000", "1.00"],
+        ["1000.000", "1.00 [1.00, 1.00]"],
+    ]
+    (one, *_) = records.runs("bench_training", "cpu")
+    assert "layernorm.lab.benchmarks.training_models" in one.depends
+    assert "layernorm.kernels" not in one.depends
+
+
+def test_the_command_shows_writes_records_and_goes_on(measured, tmp_path):
+    call = ["bench", "training", "--models", "mlp,lstm", "--device", "cpu", "--quick"]
+    call += ["--profile", "mine", "--json", str(tmp_path / "rows.json")]
+    done = CliRunner().invoke(app, call)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[0].split()[:3] == ["model", "shape", "implementation"]
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [row["implementation"] for row in rows] == [
+        *("none", "layer/torch", "none", "layer/reference"),
+    ]
+    assert len(list((tmp_path / "bench_training" / "mine").glob("*.json"))) == 4
+    assert CliRunner().invoke(app, call).stdout == done.stdout
+    assert measured == ["mlp", "lstm"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--models", "mpl"], "got 'mpl'; did you mean 'mlp'?"),
+        (["--device", "gpu"], "device: expected one of auto, cpu, cuda, got 'gpu'"),
+        (["--threads", "0"], "threads must be at least 1, got 0"),
+        (["--profile", "My"], "must be lower-case letters"),
+        (["--json", "nowhere/rows.json"], "folder of nowhere/rows.json does"),
+    ],
+)
+def test_the_command_refuses_before_it_measures(arguments, message, measured):
+    done = CliRunner().invoke(app, ["bench", "training", *arguments])
+    assert done.exit_code == 1
+    assert message in done.stderr
+    assert measured == []
+
+
+def test_a_wrong_implementation_fails_the_command(measured, monkeypatch):
+    monkeypatch.setitem(kernels._TORCH, "layer_norm", nan)
+    done = CliRunner().invoke(app, ["bench", "training", "--models", "mlp", "--device", "cpu"])
+    assert done.exit_code == 1
+    assert "wrong: " in done.stdout
+
+
+MEASURE = partial(training.measure, rounds=6, copies=1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: MEASURE("gru", (4, 6, 10)), "model: expected one of mlp, digits, lstm, got 'gru'"),
+        (lambda: MEASURE("mlp", (4, 6)), r"positive integers batch, .*, 10 for mlp, got \(4, 6\)"),
+        (lambda: MEASURE("mlp", (4, 6, 9)), r"positive integers batch, .*, 10 for mlp"),
+        (lambda: MEASURE("mlp", (0, 6, 10)), r"positive integers batch"),
+        (lambda: MEASURE("lstm", (4, 6, 10)), r"positive integers T, B, I, H for lstm"),
+        (lambda: MEASURE("mlp", (9, 6, 8, 10)), "a batch of at most 8, got 9"),
+        (
+            lambda: MEASURE("mlp", (4, 6, 8, 10), ["layer"]),
+            "did you mean 'layer/torch'|got 'layer'",
+        ),
+        (
+            lambda: MEASURE("mlp", (1, 6, 8, 10), ["batch/torch"]),
+            "takes at least 2 cases, .* has 1",
+        ),
+        (lambda: MEASURE("mlp", (4, 6, 8, 10), device="mps"), "expected cpu or cuda, got mps"),
+        (lambda: MEASURE("mlp", (4, 6, 8, 10), rounds=5), "rounds: expected at least 6, .* got 5"),
+        (lambda: MEASURE("mlp", (4, 6, 8, 10), copies=0), "copies: expected at least 1, got 0"),
+    ],
+)
+def test_arguments_out_of_range_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,189 @@
+"""Chapter 12's claims, decided from made-up measurements."""
+
+import math
+
+import pandas
+import pytest
+import torch
+
+from layernorm.lab import claims
+from layernorm.lab.benchmarks.report import Row
+from layernorm.lab.benchmarks.training_models import SUBJECTS
+from layernorm.lab.claims import chapter_12, chapter_12_seconds
+from layernorm.lab.experiments import get
+
+MLP, LSTM = (128, 784, 1000, 1000, 10), (50, 32, 128, 128)
+DIGITS = (64, 128, 128, 10)
+CPU, GPU = ("cpu", "one CPU, 1 threads"), ("cuda", "one GPU")
+
+
+def row(model, name, shape, ratio, spread=0.01, seconds=None, on=CPU):
+    return Row(
+        "training", name.partition("/")[0], name, "none", "training", shape, "float32", on[0], 0,
+        "measured", seconds=ratio if seconds is None else seconds, ratio=ratio,
+        ratio_low=ratio - spread, ratio_high=ratio + spread,
+        options={"model": model, "machine": on[1]},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Made-up rows in the place of the recorded ones, by profile."""
+
+    def record(*rows):
+        def found(profile):
+            return [r for r in rows if r.device.startswith(profile)]
+
+        monkeypatch.setattr("layernorm.lab.benchmarks.training.recorded", found)
+
+    return record
+
+
+def mlps(large, small, spread=0.01, on=CPU):
+    return [
+        row("mlp", "layer/torch", MLP, large, spread, on=on),
+        row("mlp", "layer/torch", (4, *MLP[1:]), small, spread, on=on),
+        row("mlp", "none", MLP, 1.0, 0.0, on=on),
+    ]
+
+
+SLOWER = {
+    "above": ((1.2, 1.3), "supported here"),
+    "at the margin": ((1.2, 1.06), "inconclusive"),
+    "below": ((1.01, 0.9), "opposite here"),
+    "either": ((1.2, 0.9), "inconclusive"),
+}
+
+
+@pytest.mark.parametrize("case", SLOWER)
+@pytest.mark.parametrize(("where", "on"), [("mlp_cpu", CPU), ("gpu", GPU)])
+def test_an_update_is_slower_if_every_interval_says_so(case, where, on, recorded):
+    ratios, verdict = SLOWER[case]
+    recorded(*mlps(*ratios, on=on))
+    assert claims.decide(f"slower-per-update/{where}").verdict == verdict
+
+
+def test_each_device_is_judged_by_its_own_record(recorded):
+    recorded(*mlps(1.2, 1.3, on=CPU))
+    assert claims.decide("slower-per-update/gpu").verdict == "not yet tested"
+    recorded(*mlps(1.2, 1.3, on=GPU))
+    assert claims.decide("slower-per-update/mlp_cpu").verdict == "not yet tested"
+
+
+def test_two_machines_must_both_agree(recorded):
+    other = ("cuda", "another GPU")
+    recorded(*mlps(1.2, 1.3, on=GPU), *mlps(1.2, 1.0, on=other))
+    assert claims.decide("slower-per-update/gpu").verdict == "inconclusive"
+
+
+def test_the_fastest_implementation_counts(recorded):
+    slow = row("mlp", "layer/reference", MLP, 1.5)
+    recorded(slow, row("mlp", "layer/torch", MLP, 1.01), row("mlp", "rms/torch", MLP, 1.6))
+    finding = claims.decide("slower-per-update/mlp_cpu")
+    assert finding.verdict == "opposite here"
+    assert "mlp 128,784,1000,1000,10 (layer/torch) 1.01 [1.00, 1.02]" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [(1.05, "supported here"), (1.3, "opposite here"), (1.1, "inconclusive")],
+)
+def test_a_recurrent_update_costs_significantly_more_above_a_tenth(ratio, verdict, recorded):
+    recorded(
+        row("lstm", "layer/fused", LSTM, ratio, on=GPU), *mlps(1.3, 1.3, on=GPU)
+    )  # of another model
+    assert claims.decide("no-significant-cost-per-step/recurrent_gpu").verdict == verdict
+
+
+def test_the_share_of_arithmetic_by_hand():
+    """Two units after three inputs, then ten logits: 24 x 2 over 6 x (3 x 2 + 2 x 10)."""
+    assert chapter_12.share_of_arithmetic((7, 3, 2, 10)) == 48 / 156
+    assert 0.004 < chapter_12.share_of_arithmetic(MLP) < 0.005
+
+
+@pytest.mark.parametrize(
+    ("ratio", "spread", "verdict"),
+    [
+        (1.05, 0.01, "supported here"),
+        (1.02, 0.01, "inconclusive"),  # it may be as little as twice the share
+        (1.0, 0.001, "opposite here"),
+        (0.9, 0.01, "opposite here"),
+        (1.0, 0.01, "inconclusive"),
+    ],
+)
+@pytest.mark.parametrize(("where", "on"), [("cpu", CPU), ("gpu", GPU)])
+def test_norms_are_dear_if_they_take_much_more_than_their_share(
+    ratio, spread, verdict, where, on, recorded
+):
+    recorded(*mlps(ratio, ratio, spread, on), row("digits", "layer/torch", (4, *DIGITS), 1.5, 0.1))
+    finding = claims.decide(f"moments-slower-than-products/{where}")
+    assert finding.verdict == verdict
+    assert "0.4% of the arithmetic" in finding.evidence or "0.5% of the" in finding.evidence
+
+
+def test_the_rules_name_models_that_there_are():
+    for id in ("slower-per-update/mlp_cpu", "no-significant-cost-per-step/recurrent_gpu"):
+        rule = claims.get(id).rule
+        assert [model for model in SUBJECTS if f"{model} and" in rule or f"({model}" in rule]
+    assert get("mnist").profile("paper")  # the mlp's sizes are the experiment's
+    assert chapter_12_seconds.STUDY == "batch_size"
+
+
+# Training time on the digits: runs of three seeds at five readings
+
+
+def curves(seconds, values):
+    rows = []
+    for arm, final in values.items():
+        seeds = (-0.002, 0.0, 0.002) if arm.startswith("none") else (0.001, -0.001, 0.0)
+        for seed, offset in enumerate(seeds):
+            for step in range(5):
+                value = 2.0 + (final + offset - 2.0) * step / 4
+                rows.append((arm, seed, float(step), math.nan, "test_nll", value))
+    columns = ["arm", "seed", "step", "seconds", "metric", "value"]
+    return chapter_12_seconds.timed(pandas.DataFrame(rows, columns=columns), seconds)
+
+
+def arms(layer, none):
+    return {f"{m}-{n}": v for m, v in (("layer", layer), ("none", none)) for n in (128, 4, 1)}
+
+
+def test_seconds_are_updates_times_their_time():
+    frame = curves(arms(2.0, 0.5), arms(1.0, 1.0))
+    at = frame[(frame.arm == "layer-4") & (frame.seed == 0)]
+    assert at.seconds.tolist() == [0.0, 2.0, 4.0, 6.0, 8.0]
+    assert set(curves({"none-4": 1.0}, arms(1.0, 1.0)).arm) == {"none-4"}
+
+
+def test_curves_are_compared_over_equal_seconds():
+    """layer is twice as steep; its updates take once, twice or four times as long."""
+    expected = {1.0: -0.5, 2.0: 0.0, 4.0: 0.25}
+    for factor, difference in expected.items():
+        frame = curves(arms(factor, 1.0), arms(0.0, 1.0))
+        for layer, none in chapter_12_seconds.pairs(frame).values():
+            assert layer - none == pytest.approx([difference] * 3, abs=0.01)
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "supported here"), (4.0, "opposite here")])
+def test_the_digits_are_learned_sooner_or_later(factor, verdict, recorded, monkeypatch):
+    rows = []
+    for n in (128, 4, 1):
+        rows.append(row("digits", "layer/torch", (n, *DIGITS), factor))
+        rows.append(row("digits", "layer/reference", (n, *DIGITS), 2 * factor))
+        rows.append(row("digits", "none", (n, *DIGITS), 1.0))
+    recorded(*rows)
+    table = curves(arms(math.nan, math.nan), arms(0.0, 1.0))
+    monkeypatch.setattr("layernorm.lab.records.load", lambda name, profile: table)
+    monkeypatch.setattr(chapter_12_seconds, "not_learning", lambda *_: None)
+    finding = claims.decide("faster-in-seconds/digits")
+    assert finding.verdict == verdict
+    monkeypatch.setattr(chapter_12_seconds, "not_learning", lambda *_: "layer-4 guesses.")
+    assert claims.decide("faster-in-seconds/digits").reason == "layer-4 guesses."
+    recorded(*rows[:-1])
+    assert claims.decide("faster-in-seconds/digits").verdict == "not yet tested"
+
+
+def test_a_product_is_told_from_a_norm_by_its_operations_a_byte():
+    x = torch.randn(64, 64)
+    assert chapter_12.intensity(torch.mm, x, x) == pytest.approx(2 * 64**3 / (3 * 4 * 64**2))
+    assert chapter_12.by_products(x).allclose(chapter_12.normalize(x), atol=1e-5)

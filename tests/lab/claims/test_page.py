@@ -1,0 +1,92 @@
+"""The ledger says what the registry says, and links to the chapters that are in the book."""
+
+import re
+
+import pytest
+import yaml
+from pairs import ROOT
+
+from layernorm.lab.claims import Claim, Finding, Ledger, page
+
+
+def entry(id, verdict, *said_by, chapter="03", kind="property"):
+    condition = "eps = 0" if verdict == "conditional" else None
+    finding = Finding(verdict, "Evidence.", condition)
+    return Claim(id, f"{id} holds.", said_by, kind, chapter), finding
+
+
+DECIDED = Ledger(
+    [
+        entry("a", "refuted", "summary A", "paper section 3"),
+        entry("b", "conditional", "paper eq. 4", chapter="04"),
+        entry("c", "not yet tested", "summary A", chapter="22", kind="experiment"),
+        entry("d", "proved", "this book"),
+    ]
+)
+
+
+def test_counts():
+    table = page.counts(DECIDED)
+    assert table.index.tolist() == ["proved", "refuted", "conditional", "not yet tested"]
+    assert table.columns.tolist() == ["experiment", "property", "all"]
+    assert table["all"].tolist() == [1, 1, 1, 1]
+    assert table.loc["not yet tested"].tolist() == [1, 0, 1]
+
+
+def test_errata_are_those_of_the_source():
+    assert [c.id for c, _ in page.errata(DECIDED, "paper", *page.WRONG)] == ["a"]
+    assert [c.id for c, _ in page.errata(DECIDED, "paper", "conditional", "refuted")] == [
+        *("a", "b")
+    ]
+    assert not page.errata(DECIDED, "summary B", *page.WRONG).entries
+
+
+def test_bad_sources_and_verdicts_are_refused():
+    with pytest.raises(ValueError, match=r"source must be one of paper, summary A.*'summary F'"):
+        page.errata(DECIDED, "summary F", "refuted")
+    with pytest.raises(ValueError, match=r"verdicts must be of proved, .*; got 'wrong'"):
+        page.errata(DECIDED, "paper", "wrong")
+
+
+def test_statements_count_what_waits():
+    some = page.SOURCES["summary B"].statements[1].claims[0]
+    table = page.statements(Ledger([]))
+    assert (table["partly open"] == 0).all()
+    sums = table[["decided", "partly open", "uncheckable"]].sum(axis=1)
+    assert (sums == table["statements"]).all()
+    waiting = Ledger([entry(some, "not yet tested", "summary B", kind="experiment")])
+    assert page.statements(waiting).loc["summary B", "partly open"] == 1
+
+
+def test_each_claim_has_a_row_in_the_table_of_its_chapter():
+    html = page.ByChapter(DECIDED.entries)._repr_html_()
+    parts = html.split("<details><summary><strong>Chapter ")[1:]
+    assert [re.match(r"\d+", part)[0] for part in parts] == ["3", "4", "22"]
+    assert [part.count("<tr ") for part in parts] == [2, 1, 1]
+    assert 'data-verdict="refuted" data-kind="property" data-said="summary A, paper' in parts[0]
+    assert parts[0].count('href="03-layer-normalization.html"') == 2
+    assert 'href="03-layer-normalization.html#claim-d"' in parts[0]
+    assert "href" not in parts[2]
+    assert page.ByChapter([])._repr_html_().count("<tr") == 0
+
+
+def test_what_nothing_has_decided_links_to_its_chapter_alone():
+    for verdict, there in (("proved", True), ("not yet tested", False)):
+        claim, finding = entry("c", verdict, "paper eq. 3", kind="experiment")
+        html = page.Linked([(claim, finding)])._repr_html_()
+        assert 'href="03-layer-normalization.html"' in html
+        assert ("#claim-c" in html) == there
+
+
+def test_errata_have_links_too():
+    html = page.errata(DECIDED, "paper", "conditional")._repr_html_()
+    assert 'href="04-the-family.html#claim-b"' in html
+
+
+def test_links_lead_to_the_chapters_of_the_book():
+    toc = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text(encoding="utf-8"))
+    files = [c["file"] for part in toc["parts"] for c in part["chapters"]]
+    chapters = {f.removeprefix("notebooks/") for f in files if f.startswith("notebooks/")}
+    assert set(page.PAGES.values()) == chapters - {"21-the-ledger"}, (
+        "layernorm.lab.claims.page.PAGES and book/_toc.yml name other chapters"
+    )

@@ -1,0 +1,128 @@
+"""The IDX reader: what a good file gives, and that every kind of bad file is refused by name."""
+
+import gzip
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+
+from layernorm.lab.data import idx
+
+
+def write(path: Path, magic: int, shape: tuple[int, ...], content: bytes) -> Path:
+    header = struct.pack(f">{1 + len(shape)}I", magic, *shape)
+    path.write_bytes(gzip.compress(header + content, mtime=0))
+    return path
+
+
+def test_images_are_read_in_row_order(tmp_path):
+    path = write(tmp_path / "i.gz", 2051, (2, 2, 3), bytes(range(244, 256)))
+    expected = torch.arange(244, 256, dtype=torch.uint8).reshape(2, 2, 3)
+    assert torch.equal(idx.read(path, 3), expected)
+
+
+def test_a_file_without_examples_is_read(tmp_path):
+    path = write(tmp_path / "i.gz", 2051, (0, 28, 28), b"")
+    assert idx.read(path, 3).shape == (0, 28, 28)
+
+
+def test_images_and_labels_are_paired(tmp_path):
+    images = write(tmp_path / "i.gz", 2051, (3, 1, 1), b"abc")
+    labels = write(tmp_path / "l.gz", 2049, (3,), bytes([9, 0, 4]))
+    x, y = idx.read_labeled(images, labels, classes=10)
+    assert x.flatten().tolist() == list(b"abc")
+    assert y.tolist() == [9, 0, 4]
+
+
+@pytest.mark.parametrize(
+    ("magic", "shape", "content", "message"),
+    [
+        (2049, (3,), b"abc", "an IDX header of 16 bytes, got 11 bytes"),
+        (2049, (3, 1, 1), b"abc", "magic number 2051 .* got 2049"),
+        (0x0D03, (3, 1, 1), b"abc", "magic number 2051 .* got 3331"),
+        (0x03080000, (3, 1, 1), b"abc", "magic number 2051 .* got 50855936"),
+        (2051, (3, 1, 1), b"ab", "3 x 1 x 1 = 3 bytes after the header, got 2"),
+        (2051, (3, 1, 1), b"abcd", "3 x 1 x 1 = 3 bytes after the header, got 4"),
+        (2051, (2**32 - 1,) * 3, b"abc", "bytes after the header, got 3"),
+    ],
+)
+def test_a_file_that_is_not_what_its_header_says_is_refused(
+    tmp_path, magic, shape, content, message
+):
+    path = write(tmp_path / "bad.gz", magic, shape, content)
+    with pytest.raises(ValueError, match=rf"bad\.gz: expected .*({message})"):
+        idx.read(path, 3)
+
+
+def cut(raw: bytes) -> bytes:
+    return raw[: len(raw) // 2]
+
+
+def cut_trailer(raw: bytes) -> bytes:
+    return raw[:-4]
+
+
+def flip_checksum(raw: bytes) -> bytes:
+    return raw[:-8] + bytes([raw[-8] ^ 1]) + raw[-7:]
+
+
+def flip_content(raw: bytes) -> bytes:
+    return raw[:40] + bytes([raw[40] ^ 0xFF]) + raw[41:]
+
+
+def flip_block_type(raw: bytes) -> bytes:
+    return raw[:10] + b"\xff" + raw[11:]
+
+
+def unpacked(raw: bytes) -> bytes:
+    return gzip.decompress(raw)
+
+
+def trailing_garbage(raw: bytes) -> bytes:
+    return raw + b"garbage"
+
+
+def page(raw: bytes) -> bytes:
+    return b"<html>Not found</html>"
+
+
+def nothing(raw: bytes) -> bytes:
+    return b""
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        cut,
+        cut_trailer,
+        flip_checksum,
+        flip_content,
+        flip_block_type,
+        unpacked,
+        trailing_garbage,
+        page,
+        nothing,
+    ],
+)
+def test_a_spoiled_gzip_file_is_refused_by_name(tmp_path, spoil):
+    noise = torch.randint(256, (3, 10, 10), generator=torch.Generator().manual_seed(0))
+    path = write(tmp_path / "bad.gz", 2051, (3, 10, 10), bytes(noise.flatten().tolist()))
+    idx.read(path, 3)
+    path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(ValueError, match=r"bad\.gz: expected"):
+        idx.read(path, 3)
+
+
+def test_labels_out_of_range_are_refused(tmp_path):
+    images = write(tmp_path / "i.gz", 2051, (3, 1, 1), b"abc")
+    labels = write(tmp_path / "l.gz", 2049, (3,), bytes([9, 10, 4]))
+    with pytest.raises(ValueError, match=r"l\.gz: expected labels from 0 to 9, got 10 at .* 1"):
+        idx.read_labeled(images, labels, classes=10)
+
+
+def test_unequal_counts_are_refused(tmp_path):
+    images = write(tmp_path / "i.gz", 2051, (3, 1, 1), b"abc")
+    labels = write(tmp_path / "l.gz", 2049, (2,), bytes([9, 4]))
+    with pytest.raises(ValueError, match="got 3 images and 2 labels"):
+        idx.read_labeled(images, labels, classes=10)

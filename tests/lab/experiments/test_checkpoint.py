@@ -1,0 +1,296 @@
+"""Runs that are killed: what is resumed is, bit for bit, what would have been without."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from lab.experiments import toy_experiment
+
+from layernorm.lab import records
+from layernorm.lab.experiments import checkpoint, get, loop
+from layernorm.lab.experiments.loop import train
+
+OPTIONS = {"updates": 80, "evaluations": 8, "pythons": True}
+KILLED = -signal.SIGKILL
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch, tmp_path):
+    toy_experiment.use(monkeypatch, tmp_path)
+
+
+def config(arm="batch", **options):
+    return get("toy").config("book", arm, 0, **OPTIONS | options)
+
+
+def path(which=None, suffix=".checkpoint"):
+    return records.path((which or config()).document()).with_suffix(suffix)
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train_and_die(config, root, step, write):
+    """Die when update `step` is told, or within that write."""
+    written = 0
+
+    def fsync(number):
+        nonlocal written
+        written += 1
+        if written == write:
+            die()
+
+    if write is not None:
+        checkpoint.os.fsync = fsync
+    train(config, root=root, checkpoint_seconds=0, progress=lambda now, _: now == step and die())
+
+
+def train_and_tell(config, root):
+    told = []
+    result = train(config, root=root, progress=lambda step, _: told.append(step)).result
+    return result, told
+
+
+def serve(connection):
+    """Answer calls with their exit code and what they return, each from a fork of its own."""
+
+    toy_experiment.register()
+    while True:
+        function, *arguments = connection.recv()
+        if not (child := os.fork()):
+            connection.send(function(*arguments))
+            os._exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        connection.send(code)
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A process that does nothing but to fork: quick, and no type checker in it draws numbers."""
+    context = multiprocessing.get_context("spawn")
+    mine, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs,))
+    process.start()
+    yield mine
+    process.kill()
+    process.join()
+
+
+@pytest.fixture
+def kill(server, tmp_path):
+    def run(which, step, write=None):
+        server.send((train_and_die, which, tmp_path / "runs", step, write))
+        assert server.recv() == KILLED
+
+    return run
+
+
+@pytest.fixture
+def finish(server, tmp_path):
+    """The result of a run that goes on in another process, and the updates it tells of."""
+
+    def run(which):
+        server.send((train_and_tell, which, tmp_path / "runs"))
+        answer = server.recv()
+        assert server.recv() == 0
+        return answer
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arm", "step", "write", "onward"),
+    [
+        ("batch", 0, None, [0, 10, 20, 30]),  # before the first update
+        ("batch", 10, None, [0, 10, 20, 30]),  # before the first checkpoint
+        ("batch", 20, None, [20, 30, 40]),
+        ("batch", 80, None, [80]),  # after the last update
+        ("none", 40, None, [40, 50, 60]),
+        ("batch", None, 3, [30, 40, 50]),  # while the third checkpoint is written
+        ("batch", None, 9, []),  # while the record is written
+    ],
+)
+def test_a_run_that_is_killed_goes_on_to_the_same_bits(kill, finish, arm, step, write, onward):
+    which = config(arm)
+    whole, _ = finish(which)
+    path(which, ".json").unlink()
+    kill(which, step, write)
+    assert not path(which, ".json").exists()
+    result, told = finish(which)
+    assert told[: len(onward)] == onward
+    assert result == whole
+    left = [file.name for file in path(which).parent.iterdir()]
+    assert left == [path(which, ".json").name]
+
+
+def test_a_run_survives_being_killed_again_and_again(kill, finish):
+    which = config(noise=0.3)
+    for step in (20, 30, 50, 50):
+        kill(which, step)
+    result, told = finish(which)
+    assert told == [50, 60, 70, 80]
+    assert path(which, ".json").exists()
+    path(which, ".json").unlink()
+    assert finish(which)[0] == result
+
+
+def interrupted(which=None):
+    """A run that stopped after its checkpoint of update 50."""
+
+    def progress(step, metrics):
+        if step == 60:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(which or config(), checkpoint_seconds=0, progress=progress)
+
+
+def steps_of(which=None):
+    told = []
+    train(which or config(), progress=lambda step, _: told.append(step))
+    return told
+
+
+def test_a_checkpoint_holds_the_optimizers_state_and_running_statistics():
+    interrupted()
+    state = checkpoint.read(path())
+    assert state["done"]["step"] == 50
+    assert state["model"]["0.weight"].shape == (6, 4)
+    assert state["model"]["1.num_batches_tracked"] == 50
+    assert {float(s["step"]) for s in state["optimizer"]["state"].values()} == {50.0}
+    assert set(state["generators"]) == {"torch", "python", "numpy"}
+    assert steps_of() == [60, 70, 80]
+    assert not path().exists()
+
+
+DAMAGES = {
+    "empty": lambda content: b"",
+    "only a hash": lambda content: content[:32],
+    "cut": lambda content: content[:-1],
+    "half": lambda content: content[: len(content) // 2],
+    "longer": lambda content: content + b"0",
+    "first byte": lambda content: bytes([content[0] ^ 1]) + content[1:],
+    "last byte": lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+    "inner byte": lambda content: content[:999] + bytes([content[999] ^ 1]) + content[1000:],
+    "another file": lambda content: b"{}" * 100,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_put_aside_and_the_run_starts_anew(damage, capsys):
+    interrupted()
+    damaged = DAMAGES[damage](path().read_bytes())
+    path().write_bytes(damaged)
+    assert steps_of()[:2] == [0, 10]
+    said = capsys.readouterr().err
+    assert "is damaged: its content does not have the hash it begins with" in said
+    assert f"it is now {path(suffix='.checkpoint.old').name}, and the run starts anew" in said
+    assert path(suffix=".checkpoint.old").read_bytes() == damaged
+
+
+def test_a_checkpoint_of_other_code_is_put_aside_with_its_name(monkeypatch, capsys):
+    interrupted()
+    content = path().read_bytes()
+    real = records.stale
+    monkeypatch.setattr(records, "stale", lambda depends: [*real(depends), "toy_experiment"])
+    assert steps_of()[:2] == [0, 10]
+    assert "written by other code (toy_experiment); it is now" in capsys.readouterr().err
+    assert path(suffix=".checkpoint.old").read_bytes() == content
+
+
+def test_a_checkpoint_names_the_code_that_decides_its_result():
+    interrupted()
+    depends = checkpoint.read(path())["depends"]
+    assert set(depends) == {*loop.ENGINE, "toy_experiment"}
+    assert records.stale(depends) == []
+    assert records.stale({**depends, "toy_experiment": "0" * 16}) == ["toy_experiment"]
+
+
+def test_another_number_of_threads_is_warned_of(capsys):
+    interrupted()
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    try:
+        assert steps_of() == [60, 70, 80]
+    finally:
+        torch.set_num_threads(before)
+    said = capsys.readouterr().err
+    assert f"'threads': {before}" in said
+    assert f"'threads': {before + 1}" in said
+    assert "results may differ in their last bits" in said
+
+
+def test_the_same_setting_says_nothing(capsys):
+    interrupted()
+    assert steps_of() == [60, 70, 80]
+    assert capsys.readouterr().err == ""
+
+
+def test_checkpoints_keep_their_distance(monkeypatch):
+    now, written = 0.0, []
+
+    def clock():
+        nonlocal now
+        now += 1.0
+        return now
+
+    monkeypatch.setattr(loop.time, "monotonic", clock)
+    monkeypatch.setattr(checkpoint, "write", lambda file, state: written.append(now))
+    train(config(), checkpoint_seconds=2.5)
+    assert len(written) == 2  # of eight readings, on a clock that each glance moves by a second
+    train(config(), save=False, checkpoint_seconds=0)
+    assert len(written) == 2
+
+
+CLI = """
+from layernorm.lab.experiments import loop
+loop.train.__kwdefaults__["checkpoint_seconds"] = 0.0
+from layernorm.cli import app
+app()
+"""
+
+
+def layernorm_run(root):
+    arguments = "run mnist --profile book --arm batch --seed 0 --device cpu --set updates=400"
+    arguments += " --set evaluations=40 --set learning_rate=0.001 --set hidden=[16,16]"
+    return subprocess.Popen(
+        [sys.executable, "-c", CLI, *arguments.split()],
+        env={**os.environ, "LAYERNORM_RUNS": str(root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_command_goes_on_to_the_same_record_after_kill_9(tmp_path):
+    options = {"updates": 400, "evaluations": 40, "learning_rate": 0.001, "hidden": [16, 16]}
+    which = get("mnist").config("book", "batch", 0, **options)
+    record = records.path(which.document(), tmp_path)
+    with layernorm_run(tmp_path) as broken:
+        until = time.monotonic() + 120
+        while not record.with_suffix(".checkpoint").exists():
+            assert broken.poll() is None, broken.stderr.read()
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        broken.kill()
+    assert broken.returncode == KILLED
+    assert not record.exists()
+    with layernorm_run(tmp_path) as again:
+        numbers, said = again.communicate()
+    assert again.returncode == 0
+    assert "update 0 of" not in said  # it did not start anew
+    assert "update 400 of" in said
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    whole = train(which, device="cpu", save=False).result
+    torch.set_num_threads(threads)
+    assert records.read(record).result == whole
+    shown = dict(line.split() for line in numbers.splitlines()[:-1])
+    assert shown == {name: f"{value:.6g}" for name, value in whole["final"].items()}
+    assert [file.name for file in record.parent.iterdir()] == [record.name]

@@ -1,0 +1,244 @@
+"""`layernorm run`, `layernorm sweep` and `layernorm bench engine`, as they are typed."""
+
+import errno
+from concurrent.futures import Future
+
+import pytest
+from lab.experiments import toy_experiment
+from typer.testing import CliRunner
+
+from layernorm.cli import app
+from layernorm.lab import records
+from layernorm.lab.experiments import get, loop, terminal, workers
+from layernorm.lab.experiments.planning import Sweep
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch, tmp_path):
+    toy_experiment.use(monkeypatch, tmp_path)
+
+
+class Here:
+    """A pool that works in this process at once."""
+
+    def __init__(self, workers, threads):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def submit(self, work, config):
+        future = Future()
+        try:
+            future.set_result(work(config))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+@pytest.fixture
+def here(monkeypatch):
+    monkeypatch.setattr(workers, "_pool", Here)
+
+
+def layernorm(*arguments):
+    return CliRunner().invoke(app, arguments)
+
+
+RUN = ("run", "toy", "--arm", "layer", "--seed", "0", "--device", "cpu")
+
+
+def run(*options, arm="layer"):
+    result = layernorm("run", "toy", "--arm", arm, "--seed", "0", "--device", "cpu", *options)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def refused(*arguments):
+    result = layernorm(*arguments)
+    assert result.exit_code == 1, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    return line
+
+
+def test_a_run_shows_metrics_as_they_come_and_its_final_ones():
+    result = run("--set", "learning_rate=0.02")
+    said = result.stderr.splitlines()
+    assert [line.split(":")[0] for line in said] == [f"update {n} of 30" for n in (0, 10, 20, 30)]
+    record = loop.train(get("toy").config("book", "layer", 0, learning_rate=0.02), save=False)
+    final = record.result["final"]
+    assert f"test_nll {final['test_nll']:.4g}" in said[-1]
+    *metrics, last = result.stdout.splitlines()
+    assert dict(line.split() for line in metrics) == {n: f"{v:.6g}" for n, v in final.items()}
+    path = records.path(record.config)
+    assert last == f"record: {path}"
+    assert records.read(path).result == record.result
+
+
+def test_the_same_run_again_is_done_and_fresh_trains_it_again():
+    first = run()
+    second = run()
+    assert second.stdout == first.stdout
+    assert "this run is done; --fresh trains it again" in second.stderr
+    assert "update" not in second.stderr
+    third = run("--fresh")
+    assert third.stdout == first.stdout
+    assert "update 30 of 30" in third.stderr
+
+
+def test_a_run_whose_code_changed_since_says_so(monkeypatch):
+    run()
+    monkeypatch.setattr(
+        records, "stale", lambda record: ["toy_experiment", "layernorm.lab.analysis.networks"]
+    )
+    assert "since then toy_experiment, layernorm.lab.analysis.networks changed" in run().stderr
+
+
+def test_fresh_deletes_nothing_before_all_is_checked(tmp_path):
+    run("--set", "learning_rate=0.02")
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*.json")}
+    same = (*RUN, "--set", "learning_rate=0.02", "--fresh")
+    assert "device must be auto" in refused(*same, "--device", "tpu")
+    assert "threads must be at least 1, got 0" in refused(*same, "--threads", "0")
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*.json")} == before
+    assert len(before) == 1
+
+
+def test_a_run_goes_on_from_its_checkpoint():
+    config = get("toy").config("book", "layer", 0, learning_rate=0.02)
+
+    def stop(step, metrics):
+        if step == 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(config, checkpoint_seconds=0, progress=stop)
+    result = run("--set", "learning_rate=0.02")
+    assert [line.split(":")[0] for line in result.stderr.splitlines()] == [
+        "update 20 of 30",
+        "update 30 of 30",
+    ]
+    whole = loop.train(config, save=False).result
+    assert records.read(records.path(config.document())).result == whole
+
+
+def test_a_run_that_diverges_says_where_and_is_kept():
+    result = run("--set", "bad_at=17")
+    assert "diverged at update 17: its loss was not finite" in result.stdout
+    assert "mean_test_nll            inf" in result.stdout
+    assert run("--set", "bad_at=17").stdout == result.stdout
+
+
+def test_a_run_takes_the_learning_rate_that_was_tuned(here):
+    assert "layer is not tuned with these options: learning_rate is 0.001" in run().stderr
+    sweep = Sweep("toy", "book", ("layer",))
+    rate = sweep.rate(workers.carry_out(sweep).done, "layer")
+    assert terminal.configuration("toy", "book", "layer", 5, []).options.learning_rate == rate
+    assert terminal.configuration("toy", "book", "layer", 5, ["learning_rate=0.3"]).options == (
+        get("toy").config("book", "layer", 5, learning_rate=0.3).options
+    )
+    assert rate != 0.001
+    assert "is not tuned with these options" in run("--set", "updates=20").stderr
+
+
+def test_an_arm_that_the_profile_leaves_out_can_be_run():
+    assert "wide is not tuned" in run(arm="wide").stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "tou"), "unknown experiment 'tou'; did you mean 'toy'?"),
+        (("run", "toy", "--profile", "bok"), "unknown profile 'bok'; did you mean 'book'?"),
+        (("run", "toy", "--arm", "leyer"), "unknown arm 'leyer'; did you mean 'layer'?"),
+        ((*RUN, "--set", "learning_rate=-1"), "learning_rate: the value should be greater than 0"),
+        ((*RUN, "--set", "lerning_rate=1"), "unknown option 'lerning_rate'; did you mean 'lear"),
+        ((*RUN, "--set", "updates"), "expected key=value"),
+        ((*RUN, "--set", "updates=9", "--set", "updates=9"), "option 'updates' is given twice"),
+        ((*RUN, "--set", "batch_size=99", "--set", "learning_rate=1"), "1 to the 40 training exam"),
+        (("run", "toy", "--seed", "-1"), "seed must be an integer from 0"),
+        (("sweep", "toy", "--profile", "book", "--arms", "none,leyer"), "did you mean 'layer'?"),
+        (("sweep", "toy", "--profile", "book", "--seeds", "1,b"), "seeds must be integers with co"),
+        (("sweep", "toy", "--profile", "book", "--seeds", "1,1"), "seeds must differ, got 1, 1"),
+        (("sweep", "toy", "--profile", "book", "--workers", "0"), "workers must be at least 1"),
+        (("sweep", "toy", "--profile", "book", "--threads", "0"), "threads must be at least 1"),
+        (("sweep", "toy", "--profile", "stendard"), "unknown profile 'stendard'"),
+        (("bench", "engine", "--rounds", "5"), "rounds: expected at least 6"),
+        (("bench", "engine", "--threads", "0"), "threads must be at least 1, got 0"),
+        (("bench", "engine", "--profile", "My"), "must be lower-case letters"),
+    ],
+)
+def test_what_cannot_be_run_is_one_line_and_exit_code_1(arguments, message):
+    assert message in refused(*arguments)
+
+
+def test_a_record_that_cannot_be_written_is_an_error_with_what_to_do(monkeypatch):
+    def full(record, root):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as now:
+        now.setattr(records, "save", full)
+        result = layernorm(*RUN)
+    assert result.exit_code == 1
+    assert "No space left on device; make room and run it again" in result.stderr.splitlines()[-1]
+    run()
+
+
+SWEEP = ("sweep", "toy", "--profile", "book", "--arms", "none,layer", "--seeds", "0,1,2")
+
+
+def test_a_sweep_ends_with_the_table_of_arms_and_verdicts(here):
+    result = layernorm(*SWEEP, "--set", "updates=12", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    head, none, layer, gap, compared, verdict = result.stdout.splitlines()
+    assert head.split("  ")[0] == "arm"
+    assert head.endswith("mean_test_nll [95% interval]")
+    assert [line.split()[0] for line in (none, layer)] == ["none", "layer"]
+    assert "3 of 3" in none
+    assert gap == ""
+    assert compared.startswith("comparison")
+    assert verdict.startswith("layer against none")
+    again = layernorm(*SWEEP, "--set", "updates=12", "--no-time")
+    rows = [line.split("3 of 3")[0] for line in again.stdout.splitlines()]
+    assert rows == [line.split("3 of 3")[0] for line in result.stdout.splitlines()]
+
+
+def test_a_sweep_with_a_failure_reports_it_and_finishes_the_rest(here):
+    result = layernorm("sweep", "toy", "--profile", "faulty", "--arms", "none,broken,layer")
+    assert result.exit_code == 1
+    arms, _ = result.stdout.split("\n\n")
+    rows = {line.split()[0]: line for line in arms.splitlines()}
+    assert "1 of 1" in rows["none"]
+    assert "1 of 1" in rows["layer"]
+    assert "0 of 1" in rows["broken"]
+    errors = [line for line in result.stderr.splitlines() if line.startswith("Error")]
+    assert any(
+        line.startswith("Error: broken seed 0 failed: RuntimeError: the toy is broken (log: ")
+        for line in errors
+    )
+    assert len(errors) == 2  # the seed, and the run by heart
+
+
+def test_a_sweep_of_old_runs_says_so(here, monkeypatch):
+    layernorm(*SWEEP, "--no-time")
+    monkeypatch.setattr(records, "stale", lambda record: ["toy_experiment"])
+    result = layernorm(*SWEEP, "--no-time")
+    assert "6 runs were made before the code they depend on changed" in result.stderr
+
+
+def test_the_benchmark_prints_its_table(monkeypatch):
+    from layernorm.lab.benchmarks import engine
+
+    monkeypatch.setattr(engine, "SIZES", (12, 16, 10))
+    result = layernorm("bench", "engine", "--rounds", "6", "--profile", "mine")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert [line.split("  ")[0].strip() for line in lines[1:7]] == ["128"] * 3 + ["4"] * 3
+    assert "engine" in lines[2]
+    assert lines[7].startswith("records: ")
+    assert len(records.runs("bench_engine", "mine")) == 6

@@ -1,0 +1,286 @@
+"""ConvNets: what each arm's statistics are taken over, what has a border, what is refused."""
+
+import pytest
+import torch
+from torch import nn
+
+from layernorm.lab.experiments import convnet_border, convnet_model, convnet_task, get
+from layernorm.lab.experiments.convnet import BORDER_ARMS, METHOD_ARMS, RESNET_ARMS, ConvNetOptions
+from layernorm.lab.experiments.loop import train
+from layernorm.lab.experiments.options import make
+
+EXPERIMENT = get("convnet")
+CPU = torch.device("cpu")
+SHORT = {"updates": 4, "evaluations": 2, "watched": 20, "learning_rate": 1e-2}
+
+
+def options(**values):
+    return make(ConvNetOptions, values)
+
+
+def network(inputs=1, seed=0, **values):
+    torch.manual_seed(seed)
+    return convnet_model.build(options(**values), inputs)
+
+
+def arm(name, **values):
+    return {**EXPERIMENT.arms[name], **values}
+
+
+def summed(shape=(3, 8, 14, 14)):
+    """Summed inputs whose cases, channels and positions all differ in mean and scale."""
+    torch.manual_seed(1)
+    parts = [torch.randn(shape[0], 1, 1, 1), torch.randn(1, shape[1], 1, 1), torch.randn(shape[2:])]
+    return torch.randn(shape) * (1 + parts[2].abs()) + 3 * sum(parts)
+
+
+def with_gains(norm):
+    torch.manual_seed(2)
+    with torch.no_grad():
+        norm.weight.copy_(torch.randn(len(norm.weight)))
+        norm.bias.copy_(torch.randn(len(norm.bias)))
+    return norm
+
+
+def by_hand(a, norm, dims, inner=None):
+    """The formula, with statistics over these dimensions of `inner` (all of a if None)."""
+    x = (a if inner is None else inner).double()
+    mu, var = x.mean(dims, keepdim=True), x.var(dims, correction=0, keepdim=True)
+    z = (a.double() - mu) / torch.sqrt(var + 1e-5)
+    gain, bias = (p.detach().double()[:, None, None] for p in (norm.weight, norm.bias))
+    return (gain * z + bias).float()
+
+
+@pytest.mark.parametrize(
+    ("method", "over", "dims"),
+    [
+        ("batch", "all", (0, 2, 3)),
+        ("layer", "all", (1, 2, 3)),
+        ("layer", "channels", (1,)),
+        ("instance", "all", (2, 3)),
+    ],
+)
+def test_statistics_are_taken_over_these_dimensions(method, over, dims):
+    a, norm = summed(), with_gains(convnet_model.norm(method, over, 8, 4))
+    torch.testing.assert_close(norm(a), by_hand(a, norm, dims), atol=1e-5, rtol=1e-5)
+
+
+def test_group_statistics_are_taken_over_neighboring_channels():
+    a, norm = summed(), with_gains(convnet_model.norm("group", "all", 8, 4))
+    z = a.unflatten(1, (4, 2)).double()
+    mu, var = z.mean((2, 3, 4), keepdim=True), z.var((2, 3, 4), correction=0, keepdim=True)
+    z = ((z - mu) / torch.sqrt(var + 1e-5)).flatten(1, 2).float()
+    expected = norm.weight[:, None, None] * z + norm.bias[:, None, None]
+    torch.testing.assert_close(norm(a), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("size", "margin"), [(28, 4), (14, 2), (7, 1), (4, 0)])
+def test_interior_statistics_leave_the_border_out_and_all_units_use_them(size, margin):
+    a, norm = summed((3, 8, size, size)), with_gains(convnet_model.norm("layer", "interior", 8, 4))
+    keep = slice(margin, size - margin)
+    inner = a[:, :, keep, keep]
+    expected = by_hand(a, norm, (1, 2, 3), inner)
+    torch.testing.assert_close(norm(a), expected, atol=1e-5, rtol=1e-5)
+    touched = a.clone()
+    touched[:, :, 0] += 100  # a row at the border: nobody else may notice, if it is left out
+    same = torch.equal(norm(touched)[:, :, 1:], norm(a)[:, :, 1:])
+    assert same == (margin > 0)
+
+
+def test_group_instance_batch_and_channels_are_torchs():
+    a = summed()
+    pairs = [
+        (convnet_model.norm("group", "all", 8, 4), nn.GroupNorm(4, 8)),
+        (convnet_model.norm("instance", "all", 8, 4), nn.InstanceNorm2d(8, affine=True)),
+        (convnet_model.norm("batch", "all", 8, 4), nn.BatchNorm2d(8)),
+    ]
+    for ours, theirs in pairs:
+        theirs.load_state_dict(with_gains(ours).state_dict())
+        for training in (True, True, False):  # batch normalization: running statistics, too
+            assert torch.equal(ours.train(training)(a), theirs.train(training)(a))
+    ours = with_gains(convnet_model.norm("layer", "channels", 8, 4))
+    theirs = nn.LayerNorm(8)
+    theirs.load_state_dict(ours.state_dict())
+    torch.testing.assert_close(ours(a), theirs(a.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
+
+
+def test_the_arm_without_normalization_has_gain_and_bias_alone():
+    a, norm = summed(), with_gains(convnet_model.norm("none", "all", 8, 4))
+    expected = a * norm.weight[:, None, None] + norm.bias[:, None, None]
+    torch.testing.assert_close(norm(a), expected)
+
+
+@pytest.mark.parametrize("arms", [METHOD_ARMS | BORDER_ARMS, RESNET_ARMS])
+def test_arms_of_one_network_have_the_same_parameters_at_the_start(arms):
+    models = [network(**values) for values in arms.values()]
+    first = [p.detach() for p in models[0].parameters()]
+    for model in models[1:]:
+        for ours, theirs in zip(model.parameters(), first, strict=True):
+            assert torch.equal(ours, theirs)
+
+
+def test_convolutions_have_no_bias_and_logits_no_normalization():
+    for name in ("plain", "resnet"):
+        model = network(network=name, method="layer")
+        convs = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
+        norms = [m for m in model.modules() if isinstance(m, nn.GroupNorm)]
+        assert len(convs) == len(norms)
+        assert all(conv.bias is None for conv in convs)
+        assert [type(m) for m in model[-1].modules()] == [convnet_model.Classifier, nn.Linear]
+
+
+def test_shapes_of_the_two_networks():
+    def sizes(model):
+        seen = []
+        for layer in model[:-1]:
+            layer.register_forward_hook(lambda _, __, y: seen.append((*y.shape[1:],)))
+        assert model(torch.rand(2, 1, 28, 28)).shape == (2, 10)
+        return seen
+
+    plain = sizes(network(method="layer"))
+    assert plain == [(8, 28, 28), (16, 14, 14), (16, 14, 14), (32, 7, 7)]
+    residual = sizes(network(network="resnet", blocks=2, method="layer"))
+    assert residual == [(8, 28, 28)] * 3 + [(16, 14, 14)] * 2 + [(32, 7, 7)] * 2
+
+
+def test_a_block_adds_what_comes_in_before_the_last_relu():
+    block = network(network="resnet", method="layer")[1].eval()
+    x = torch.randn(2, 8, 6, 6)
+    inner = torch.relu(block.first.norm(block.first.conv(x)))
+    expected = torch.relu(block.second.norm(block.second.conv(inner)) + x)
+    torch.testing.assert_close(block(x), expected)
+
+
+@pytest.mark.parametrize("network_name", ["plain", "resnet"])
+@pytest.mark.parametrize("method", convnet_model.METHODS)
+def test_wrapped_around_there_is_no_border(method, network_name):
+    """An image rolled by 4, which halves twice, gives the same logits; padded, it does not."""
+    x = torch.rand(5, 1, 20, 20)
+    for padding in ("circular", "zeros"):
+        model = network(method=method, network=network_name, padding=padding)
+        logits = [model(torch.roll(x, shift, (2, 3))) for shift in ((0, 0), (4, 0), (8, -4))]
+        apart = max((logits[0] - other).abs().max().item() for other in logits[1:])
+        assert (apart < 1e-5) == (padding == "circular")
+
+
+def test_constant_images_show_where_padding_makes_a_border():
+    for padding in ("circular", "zeros"):
+        conv = network(padding=padding)[0].conv
+        a = conv(torch.ones(1, 1, 8, 8))
+        center = a[:, :, 4:5, 4:5]
+        assert torch.allclose(a[:, :, 1:-1, 1:-1], center.expand(1, 8, 6, 6))
+        assert torch.allclose(a, center.expand_as(a)) == (padding == "circular")
+
+
+@pytest.mark.parametrize("network_name", ["plain", "resnet"])
+def test_rescaled_starts_with_summed_inputs_of_unit_variance(network_name):
+    model, x = network(network=network_name), torch.rand(50, 1, 12, 12)
+    convnet_model.rescale_(model, x)
+    seen = []
+    layers = [m for m in model.modules() if isinstance(m, (nn.Conv2d, nn.Linear))]
+    for layer in layers:
+        layer.register_forward_hook(lambda _, __, y: seen.append(y.std().item()))
+    model(x)
+    assert len(seen) == len(layers)
+    assert seen == pytest.approx([1.0] * len(layers), abs=1e-4)
+    with pytest.raises(ValueError, match="do not vary over x"):
+        convnet_model.rescale_(network(network=network_name), torch.zeros(5, 1, 12, 12))
+
+
+def test_the_task_rescales_only_its_control():
+    def spread(name):
+        torch.manual_seed(0)
+        task = convnet_task.ConvNet(options(**arm(name)), 0, CPU)
+        return task.model[0].conv(task.train.x[:256]).std().item()
+
+    assert spread("rescaled") == pytest.approx(1, abs=1e-4)
+    assert spread("none") < 0.7
+
+
+@pytest.mark.parametrize("name", [*METHOD_ARMS, "layer-interior", "layer-circular", "layer-resnet"])
+def test_every_kind_of_arm_learns_32_examples_by_heart(name):
+    config = EXPERIMENT.config("book", name, 1, **EXPERIMENT.overfit, learning_rate=1e-2)
+    final = train(config, save=False).result["final"]
+    assert final["train_error"] == 0
+    assert final["train_nll"] < 0.1
+    assert final["validation_error"] < 80
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_one_does_not():
+    results = [
+        train(EXPERIMENT.config("book", "batch-circular", seed, **SHORT), save=False).result
+        for seed in (0, 0, 1)
+    ]
+    assert results[0] == results[1]
+    assert results[0]["final"]["train_nll"] != results[2]["final"]["train_nll"]
+
+
+def test_evaluation_measures_the_watched_examples_in_evaluation_mode():
+    task = convnet_task.ConvNet(options(method="batch", watched=100), 0, CPU)
+    task.model.eval()
+    with torch.no_grad():
+        found = task.evaluate()
+        test = task.watched["test"]
+        logits = task.model(test.x).double()
+    assert len(test.y) == 100
+    assert found["test_nll"] == pytest.approx(nn.functional.cross_entropy(logits, test.y).item())
+    assert found["test_error"] == (logits.argmax(1) != test.y).double().mean().item() * 100
+    assert set(test.y.tolist()) == set(range(10))
+
+
+def test_final_statistics_are_those_of_evaluation_mode():
+    task = convnet_task.ConvNet(options(method="batch", watched=50), 0, CPU)
+    task.model.train()
+    found = task.final()
+    expected = convnet_border.profile(task.model.eval(), task.watched["validation"].x)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"batch_size": 2000}, "batch_size must be from 1 to the 1197 training examples, got 2000"),
+        ({"crop": 4}, "crop must be below half of 8x8 pixels, got 4"),
+    ],
+)
+def test_runs_that_do_not_fit_the_data_are_refused(values, message):
+    config = EXPERIMENT.config("book", "layer", 0, **{**SHORT, **values})
+    with pytest.raises(ValueError, match=message):
+        train(config, save=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("batch", {"over": "channels"}, "over='channels' chooses among the statistics of method"),
+        (
+            "layer",
+            {"method": "weight"},
+            "method must be one of none, batch, layer, group, instance",
+        ),
+        ("group", {"groups": 3}, r"groups must divide every number of channels, \[8, 16, 16, 32\]"),
+        ("group-resnet", {"stages": [6]}, r"groups must divide every number of channels, \[6\]"),
+        ("layer", {"channels": []}, "channels must hold at least one number"),
+        ("layer", {"padding": "circle"}, "padding: the value should be 'zeros' or 'circular'"),
+        ("layer", {"crop": -1}, "crop: the value should be greater than or equal to 0"),
+        ("layer", {"chanels": [8]}, "unknown option 'chanels'; did you mean 'channels'"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(name, values, message):
+    with pytest.raises(ValueError, match=message):
+        EXPERIMENT.config("book", name, 0, **values)
+
+
+def test_missing_data_are_refused_with_what_to_do(tmp_path, monkeypatch):
+    import sys
+    from dataclasses import replace
+
+    from layernorm.lab import data
+
+    module = sys.modules["layernorm.lab.data.mnist"]
+    monkeypatch.setattr(module, "MNIST", replace(data.DATASETS["mnist"], mirrors=()))
+    monkeypatch.setattr("layernorm.lab.data.pinned.cache_folder", lambda name: tmp_path / "cache")
+    monkeypatch.setenv("LAYERNORM_DATA", str(tmp_path))
+    convnet_task.splits.cache_clear()
+    with pytest.raises(OSError, match=r"\$LAYERNORM_DATA/mnist/train-images-idx3-ubyte.gz"):
+        train(EXPERIMENT.config("standard", "layer", 0), save=False)

@@ -1,0 +1,303 @@
+"""What a sweep still has to run, and the table it ends with: worked by hand."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from lab.experiments import toy_experiment
+
+from layernorm.lab import records
+from layernorm.lab.experiments import get, report
+from layernorm.lab.experiments.experiment import TUNING_SEED
+from layernorm.lab.experiments.planning import Sweep, best, finished
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch, tmp_path):
+    toy_experiment.use(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def plan(monkeypatch):
+    """Replaces parts of the plan, or of one of its profiles."""
+
+    def change(profile=None, **parts):
+        experiment = toy_experiment.EXPERIMENT
+        if profile:
+            parts = {"profiles": {profile: replace(experiment.profiles[profile], **parts)}}
+        monkeypatch.setattr(toy_experiment, "EXPERIMENT", replace(experiment, **parts))
+
+    return change
+
+
+def ran(config, validation=1.0, test=1.0, diverged_at=None, seconds=0.001):
+    """What a run of this configuration came to."""
+    final = {"mean_validation_nll": validation, "mean_test_nll": test}
+    result = {"final": final, "diverged_at": diverged_at}
+    return records.new(config.document(), result, {"seconds_per_update": seconds})
+
+
+def carried_out(sweep, judge, *, batch=None):
+    """All rounds of a sweep whose runs come to `judge(config)`: the runs of each round, all runs.
+    `batch`: so many runs of a round are done before the next is asked for."""
+    done, rounds = {}, []
+    while wanted := sweep.wanted(done)[:batch]:
+        rounds.append(wanted)
+        done |= {config.key(): judge(config) for config in wanted}
+        assert len(rounds) < 99
+    return rounds, done
+
+
+def rates(configs, arm):
+    return [config.options.learning_rate for config in configs if config.arm == arm]
+
+
+def tuned(judge, arm="none", grid=(0.01, 0.1), profile="book", **options):
+    """Learning rates in the order in which they are tried, and the one that is chosen."""
+    sweep = Sweep("toy", profile, (arm,), options=options)
+    rounds, done = carried_out(sweep, judge)
+    tuning = [rates([c for c in r if c.profile == f"{profile}_tuning"], arm) for r in rounds]
+    return [r for r in tuning if r], sweep.rate(done, arm)
+
+
+def by_rate(values):
+    """Runs that are judged by their learning rate alone; others than these must not be tried."""
+    return lambda config: ran(config, values[config.options.learning_rate])
+
+
+GRIDS = {
+    "inside": ({0.001: 3, 0.01: 1, 0.1: 2}, [[0.001, 0.01, 0.1]], 0.01),
+    "low edge": ({0.001: 2, 0.01: 3, 0.1: 3, 1e-4: 2.5}, [[0.001, 0.01, 0.1], [1e-4]], 0.001),
+    "high edge": ({0.001: 3, 0.01: 3, 0.1: 2, 1.0: 4}, [[0.001, 0.01, 0.1], [1.0]], 0.1),
+    "better and better": (
+        {0.001: 4, 0.01: 3, 0.1: 2, 1.0: 1, 10.0: 0.5, 100.0: 0.1},
+        [[0.001, 0.01, 0.1], [1.0], [10.0], [100.0]],
+        100.0,
+    ),
+    "lower and lower": (
+        {0.001: 2, 0.01: 3, 0.1: 3, 1e-4: 1, 1e-5: 0.5, 1e-6: 0.6},
+        [[0.001, 0.01, 0.1], [1e-4], [1e-5], [1e-6]],
+        1e-5,
+    ),
+    "all diverged": (
+        dict.fromkeys((0.001, 0.01, 0.1, 1e-4, 1e-5, 1e-6), math.inf),
+        [[0.001, 0.01, 0.1], [1e-4], [1e-5], [1e-6]],
+        1e-6,
+    ),
+    "most diverged": (
+        {0.001: math.inf, 0.01: math.inf, 0.1: math.inf, 1e-4: 1, 1e-5: 2},
+        [[0.001, 0.01, 0.1], [1e-4], [1e-5]],
+        1e-4,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GRIDS)
+def test_a_grid_grows_where_its_edge_is_best_at_most_three_times(case, plan):
+    values, tried, chosen = GRIDS[case]
+    plan("book", learning_rates=(0.1, 0.001, 0.01), arms=("none",))
+    assert tuned(by_rate(values)) == (tried, chosen)
+
+
+def test_a_new_rate_keeps_the_distance_of_its_neighbors_in_two_digits(plan):
+    plan("book", learning_rates=(1e-4, 3e-4), arms=("none",))
+    tried, chosen = tuned(lambda config: ran(config, config.options.learning_rate))
+    assert tried == [[1e-4, 3e-4], [3.3e-5], [1.1e-5], [3.7e-6]]
+    assert chosen == 3.7e-6
+
+
+def test_a_single_rate_does_not_grow_and_none_is_the_options(plan):
+    plan("book", learning_rates=(0.3,), arms=("none",))
+    assert tuned(by_rate({0.3: 1})) == ([[0.3]], 0.3)
+    plan("book", learning_rates=(), arms=("none", "batch"), of_arm={"batch": {"learning_rate": 7}})
+    assert tuned(ran) == ([], 0.001)
+    assert tuned(ran, "batch") == ([], 7)
+
+
+def test_a_rate_that_is_set_leaves_nothing_to_tune():
+    assert tuned(ran, learning_rate=0.07) == ([], 0.07)
+    sweep = Sweep("toy", "book", options={"learning_rate": 0.07})
+    assert {config.options.learning_rate for config in sweep.wanted({})} == {0.07}
+
+
+def test_the_best_rate_is_the_lowest_of_equals():
+    assert best({0.1: 2.0, 0.01: 1.0, 0.2: 1.0}) == 0.01
+    assert best({0.1: math.inf, 0.01: math.inf}) == 0.01
+
+
+def test_a_sweep_tunes_on_its_own_seed_then_runs_all_seeds_and_a_few_examples_by_heart():
+    sweep = Sweep("toy", "book", ("layer",))
+    rounds, done = carried_out(sweep, by_rate({0.01: 2, 0.1: 1, 1.0: 3}))
+    assert [[(c.profile, c.seed, c.options.learning_rate) for c in r] for r in rounds] == [
+        [("book_tuning", TUNING_SEED, 0.01), ("book_tuning", TUNING_SEED, 0.1)],
+        [("book_tuning", TUNING_SEED, 1.0)],
+        [("book", 0, 0.1), ("book", 1, 0.1), ("book_overfit", TUNING_SEED, 0.1)],
+    ]
+    heart = rounds[2][2].options
+    assert (heart.examples, heart.updates) == (8, 10)
+    assert [run.config["seed"] for run in sweep.runs(done)] == [0, 1]
+    short = replace(sweep, by_heart=False)
+    assert short.wanted(dict(list(done.items())[:3])) == rounds[2][:2]
+
+
+def test_an_arm_takes_the_rate_of_another_which_is_tuned_for_it():
+    rounds, _ = carried_out(
+        Sweep("toy", "book", ("rescaled",)), by_rate({0.01: 1, 0.1: 2, 1e-3: 2})
+    )
+    assert {config.arm for r in rounds[:2] for config in r} == {"none"}
+    assert {config.arm for config in rounds[2]} == {"rescaled"}
+    assert set(rates(rounds[2], "rescaled")) == {0.01}
+    together = Sweep("toy", "book")
+    first = together.wanted({})
+    assert [config.arm for config in first] == ["none", "none", "layer", "layer"]
+
+
+def test_one_arm_goes_on_while_another_is_still_tuned():
+    sweep = Sweep("toy", "book", ("none", "layer"))
+    values = by_rate({0.01: 1, 0.1: 2, 1e-3: 3})
+    done = {}
+    for config in sweep.wanted(done)[:2]:  # none's
+        done[config.key()] = values(config)
+    for config in sweep.wanted(done):
+        if config.arm == "none":
+            done[config.key()] = values(config)
+    kinds = {(config.arm, config.profile) for config in sweep.wanted(done)}
+    assert kinds == {("none", "book"), ("none", "book_overfit"), ("layer", "book_tuning")}
+
+
+def test_a_sweep_that_is_interrupted_anywhere_wants_the_same_runs():
+    judge = by_rate({0.01: 1, 0.1: 2, 1e-3: 3})
+    sweep = Sweep("toy", "book")
+    _, whole = carried_out(sweep, judge)
+    for batch in (1, 2, 3):
+        _, bit_by_bit = carried_out(sweep, judge, batch=batch)
+        assert set(bit_by_bit) == set(whole)
+    assert sweep.wanted(whole) == []
+    for key in whole:
+        rest = {other: run for other, run in whole.items() if other != key}
+        assert [config.key() for config in sweep.wanted(rest)][:1] == [key]
+
+
+def test_arms_seeds_and_options_can_be_others_than_the_plans():
+    sweep = Sweep("toy", "plain", ("batch",), (7, 8), {"updates": 5, "hidden": [3]})
+    configs = sweep.wanted({})
+    assert [(c.arm, c.seed, c.profile) for c in configs] == [
+        ("batch", 7, "plain"),
+        ("batch", 8, "plain"),
+        ("batch", TUNING_SEED, "plain_overfit"),
+    ]
+    assert [(c.options.updates, c.options.hidden) for c in configs[:2]] == [(5, (3,))] * 2
+    assert configs[0].options.learning_rate == 0.05
+    assert configs[0].key() != Sweep("toy", "plain", ("batch",), (7,)).wanted({})[0].key()
+    assert Sweep("toy", "plain").arms == ("none", "layer", "batch")
+    assert Sweep("toy", "plain").seeds == (0, 1, 2)
+
+
+def test_runs_of_other_options_do_not_count_as_tuning():
+    judge = by_rate({0.01: 1, 0.1: 2, 1e-3: 3})
+    _, others = carried_out(Sweep("toy", "book", options={"updates": 5}), judge)
+    sweep = Sweep("toy", "book", ("none",))
+    assert rates(sweep.wanted(others), "none") == [0.01, 0.1]
+    assert sweep.rate(others, "none") is None
+    assert sweep.runs(others) == []
+
+
+def test_what_is_finished_is_own_and_published(tmp_path):
+    sweep = Sweep("toy", "book", ("none",))
+    first, second = sweep.wanted({})
+    records.save(ran(first))
+    records.publish([records.save(ran(second), tmp_path / "elsewhere")],
+                    folder=tmp_path / "published")  # fmt: skip
+    assert set(finished("toy")) == {first.key(), second.key()}
+    assert rates(sweep.wanted(finished("toy")), "none") == [0.001]
+
+
+VALUES = {"none": (2.0, 2.2, 2.1), "layer": (1.0, 1.1, 1.2), "batch": (1.0, math.inf, 1.2)}
+
+
+def plain(values=VALUES, arms=("none", "layer", "batch")):
+    sweep = Sweep("toy", "plain", arms)
+    done = {}
+    for arm in arms:
+        for seed, value in enumerate(values[arm]):
+            config = sweep.config(arm, seed, sweep.rate({}, arm))
+            diverged_at = None if math.isfinite(value) else 5
+            run = ran(config, test=value, diverged_at=diverged_at, seconds=0.001 * (seed + 1))
+            done[config.key()] = run
+    return sweep, done
+
+
+def test_the_table_of_arms_has_means_with_students_intervals():
+    head, *rows = report.arms(*plain())
+    assert head == [*report.HEAD, "mean_test_nll [95% interval]"]
+    half = 4.302653 * 0.1 / math.sqrt(3)  # t of 2 degrees of freedom; the spread is 0.1
+    interval = f"1.1 [{1.1 - half:.4g}, {1.1 + half:.4g}]"
+    assert rows[1] == ["layer", "0.001", "3 of 3", "0", "2.00", interval]
+    assert rows[0][-1] == f"2.1 [{2.1 - half:.4g}, {2.1 + half:.4g}]"
+    assert rows[2] == ["batch", "0.05", "3 of 3", "1", "2.00", "not finite in 1 of 3 runs"]
+
+
+def test_the_table_of_a_sweep_that_is_not_done():
+    sweep = Sweep("toy", "book", ("none", "layer"))
+    assert report.arms(sweep, {})[1:] == [
+        ["none", "not tuned yet", "0 of 2", "0", "", ""],
+        ["layer", "not tuned yet", "0 of 2", "0", "", ""],
+    ]
+    one = {"none": (2.0,), "layer": ()}
+    rows = report.arms(*plain(one, ("none", "layer")))
+    assert rows[1] == ["none", "0.001", "1 of 3", "0", "1.00", "2"]
+    assert report.verdicts(sweep, {})[1:] == [
+        ["layer against none", "", "", "inconclusive: runs are missing or diverged"]
+    ]
+
+
+def test_verdicts_are_paired_by_seed():
+    head, row = report.verdicts(*plain())
+    assert head == ["comparison", "difference [95% interval]", "p (Holm)", "verdict"]
+    difference = [-1.0, -1.1, -0.9]
+    half = 4.302653 * 0.1 / math.sqrt(3)
+    mean = sum(difference) / 3
+    assert row[:2] == ["layer against none", f"-1 [{mean - half:.4g}, {mean + half:.4g}]"]
+    assert float(row[2]) == pytest.approx(0.0033, abs=1e-4)  # t = 17.3, two-sided
+    assert row[3] == "supported here"
+
+
+@pytest.mark.parametrize(
+    ("layer", "verdict"),
+    [
+        ((3.0, 3.3, 3.1), "opposite here"),
+        ((2.001, 2.2, 2.1), "no difference here"),
+        ((1.0, 3.2, 2.1), "inconclusive"),
+    ],
+)
+def test_verdicts_of_other_differences(layer, verdict):
+    assert report.verdicts(*plain({**VALUES, "layer": layer}))[1][-1] == verdict
+
+
+def test_runs_that_diverged_or_miss_make_a_comparison_inconclusive(plan):
+    pairs = {"layer against none": ("layer", "none"), "layer against batch": ("layer", "batch")}
+    plan(comparisons=pairs)
+    rows = {row[0]: row[1:] for row in report.verdicts(*plain())[1:]}
+    assert rows["layer against none"][-1] == "supported here"
+    assert rows["layer against batch"] == ["", "", "inconclusive: runs are missing or diverged"]
+    two = {**VALUES, "batch": (1.0, 1.1)}
+    rows = {row[0]: row[-1] for row in report.verdicts(*plain(two))[1:]}
+    assert rows["layer against batch"] == "inconclusive: runs are missing or diverged"
+    alone = report.verdicts(*plain(arms=("none", "layer")))
+    assert [row[0] for row in alone[1:]] == ["layer against none"]
+
+
+def test_a_comparison_pays_for_its_family(plan):
+    pairs = {"a": ("layer", "none"), "b": ("none", "layer")}
+    alone = float(report.verdicts(*plain())[1][2])
+    plan(comparisons=pairs)
+    assert [float(row[2]) for row in report.verdicts(*plain())[1:]] == pytest.approx(
+        [2 * alone] * 2, rel=0.05
+    )
+
+
+def test_a_metric_measured_at_the_end_alone_is_infinite_for_a_run_that_diverged(plan):
+    plan(primary="size")
+    rows = report.arms(*plain({"batch": (math.inf,) * 3}, ("batch",)))
+    assert rows[1][-1] == "not finite in 3 of 3 runs"
+    assert get("toy").primary == "size"

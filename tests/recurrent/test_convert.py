@@ -1,0 +1,239 @@
+# ruff: noqa: E501  (a table at the end, one line per case)
+"""Imported weights: the numbers of the library they come from, by its own equations in NumPy."""
+
+import numpy as np
+import pytest
+import torch
+from library.oracle import draw
+from recurrent.recurrent_reference import shaken
+from torch import nn
+
+from layernorm.recurrent import convert
+
+
+def sigmoid(a):
+    return 1 / (1 + np.exp(-a))
+
+
+def norm(a, gain, bias, eps=1e-5):
+    """Over the last axis."""
+    centered = a - a.mean(-1, keepdims=True)
+    return gain * centered / np.sqrt((centered**2).mean(-1, keepdims=True) + eps) + bias
+
+
+def hastes_lstm(x, w, h, c):
+    """x (T, B, I); products from the right, gates i, g, f, o, no biases in the gates' norms, the
+    raw cell carried."""
+    outputs = []
+    size = h.shape[-1]
+    for rows in x:
+        v_x = norm(rows @ w["kernel"], w["gamma"][0], 0.0)
+        v_h = norm(h @ w["recurrent_kernel"], w["gamma"][1], 0.0)
+        v = v_x + v_h + w["bias"]
+        i, g, f, o = (v[:, k * size : (k + 1) * size] for k in range(4))
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(norm(c, w["gamma_h"], w["beta_h"]))
+        outputs.append(h)
+    return np.stack(outputs), h, c
+
+
+def examples_lstm(x, w, h, c, eps=1e-5):
+    """The TorchScript example's cell over x (T, B, I): weights (4H, I), gates i, f, g, o, the
+    normalized cell carried."""
+    outputs = []
+    size = h.shape[-1]
+    for rows in x:
+        a = norm(rows @ w["weight_ih"].T, w["layernorm_i.weight"], w["layernorm_i.bias"], eps)
+        a = a + norm(h @ w["weight_hh"].T, w["layernorm_h.weight"], w["layernorm_h.bias"], eps)
+        i, f, g, o = (a[:, k * size : (k + 1) * size] for k in range(4))
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        c = norm(c, w["layernorm_c.weight"], w["layernorm_c.bias"], eps)
+        h = sigmoid(o) * np.tanh(c)
+        outputs.append(h)
+    return np.stack(outputs), h, c
+
+
+def arrays(state):
+    return {name: t.detach().numpy() for name, t in state.items()}
+
+
+def same(got, expected) -> None:
+    y, (h, c) = got
+    for a, b in zip((y, h[-1], c[-1]), expected, strict=True):
+        np.testing.assert_allclose(a.detach().numpy(), b, rtol=1e-11, atol=1e-11)
+
+
+HASTE = {
+    "kernel": draw(3, 20, seed=1), "recurrent_kernel": draw(5, 20, seed=2),
+    "bias": draw(20, seed=3), "gamma": draw(2, 20, seed=4, mean=1.0), "gamma_h": draw(5, seed=5, mean=1.0),
+    "beta_h": draw(5, seed=6),
+}  # fmt: skip
+X, STATES = draw(7, 2, 3, seed=7), (draw(1, 2, 5, seed=8), draw(1, 2, 5, seed=9))
+ARRAYS = X.numpy(), STATES[0][0].numpy(), STATES[1][0].numpy()
+
+
+def test_hastes_numbers():
+    x, h, c = ARRAYS
+    layer = convert.from_haste(HASTE)
+    assert layer.weight_ih_l0.dtype == torch.float64
+    same(layer(X, STATES), hastes_lstm(x, arrays(HASTE), h, c))
+
+
+def test_hastes_module_and_options():
+    module = nn.Module()
+    for name, value in HASTE.items():
+        module.register_parameter(name, nn.Parameter(value))
+    module.zoneout = 0.0
+    layer = convert.from_haste(module, batch_first=True, learn_initial_state=True)
+    y, last = layer(X.transpose(0, 1))
+    x, h, c = ARRAYS
+    same((y.transpose(0, 1), last), hastes_lstm(x, arrays(HASTE), 0 * h, 0 * c))
+    module.zoneout = 0.1
+    with pytest.raises(ValueError, match=r"zoneout=0\.1"):
+        convert.from_haste(module)
+
+
+def example_cell(inputs: int, hidden: int, seed: int) -> dict[str, torch.Tensor]:
+    cell = {"weight_ih": draw(4 * hidden, inputs, seed=seed)}
+    cell["weight_hh"] = draw(4 * hidden, hidden, seed=seed + 1)
+    for k, (name, size) in enumerate((("i", 4 * hidden), ("h", 4 * hidden), ("c", hidden))):
+        cell[f"layernorm_{name}.weight"] = draw(size, seed=seed + 2 + k, mean=1.0, std=0.3)
+        cell[f"layernorm_{name}.bias"] = draw(size, seed=seed + 5 + k, std=0.3)
+    return cell
+
+
+def prefixed(cell, prefix: str):
+    return {prefix + name: value for name, value in cell.items()}
+
+
+@pytest.mark.parametrize("eps", [1e-5, 0.0])
+def test_the_examples_numbers(eps):
+    x, h, c = ARRAYS
+    cell = example_cell(3, 5, seed=10)
+    expected = examples_lstm(x, arrays(cell), h, c, eps)
+    for prefix in ("", "cell.", "layers.0.cell."):
+        layer = convert.from_torchscript(prefixed(cell, prefix), eps=eps)
+        same(layer(X, STATES), expected)
+
+
+def test_the_examples_stack_of_layers():
+    x, h, c = ARRAYS
+    cells = [example_cell(3, 5, seed=10), example_cell(5, 5, seed=30)]
+    state = {
+        k: v for n, cell in enumerate(cells) for k, v in prefixed(cell, f"layers.{n}.cell.").items()
+    }
+    layer = convert.from_torchscript(state)
+    below = examples_lstm(x, arrays(cells[0]), h, c)
+    states = tuple(s.expand(2, -1, -1) for s in STATES)
+    same(layer(X, states), examples_lstm(below[0], arrays(cells[1]), h, c))
+
+
+def test_the_examples_two_directions():
+    x, h, c = ARRAYS
+    cells = [example_cell(3, 5, seed=10), example_cell(3, 5, seed=30)]
+    state = {}
+    for d, cell in enumerate(cells):
+        state |= prefixed(cell, f"layers.0.directions.{d}.cell.")
+    y, (h_n, c_n) = convert.from_torchscript(state)(X, tuple(s.expand(2, -1, -1) for s in STATES))
+    forward = examples_lstm(x, arrays(cells[0]), h, c)
+    backward = examples_lstm(x[::-1], arrays(cells[1]), h, c)
+    same((y[..., :5], (h_n[:1], c_n[:1])), forward)
+    same((y[..., 5:], (h_n[1:], c_n[1:])), (backward[0][::-1], *backward[1:]))
+
+
+def papers_lstm(x, w, h, c):
+    """Eqs. (20) to (22) with torch's weights, gains 1, the norms' biases 0."""
+    b = w["bias_ih_l0"] + w["bias_hh_l0"]
+    outputs = []
+    for rows in x:
+        a = norm(rows @ w["weight_ih_l0"].T, 1, 0) + norm(h @ w["weight_hh_l0"].T, 1, 0) + b
+        i, f, g, o = np.split(a, 4, axis=1)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(norm(c, 1, 0))
+        outputs.append(h)
+    return np.stack(outputs), h, c
+
+
+def papers_gru(x, w, h):
+    """Eqs. (26) to (28), z keeping the old state; torch's b_hn inside the reset product."""
+    size = h.shape[-1]
+    b_ih, b_hh = w["bias_ih_l0"], w["bias_hh_l0"]
+    outputs = []
+    for rows in x:
+        a_x, a_h = rows @ w["weight_ih_l0"].T, h @ w["weight_hh_l0"].T
+        cut = 2 * size
+        gates = norm(a_x[:, :cut], 1, 0) + norm(a_h[:, :cut], 1, 0) + b_ih[:cut] + b_hh[:cut]
+        r, z = sigmoid(gates[:, :size]), sigmoid(gates[:, size:])
+        inside = norm(a_h[:, cut:], 1, 0) + b_hh[cut:]
+        n = np.tanh(norm(a_x[:, cut:], 1, 0) + b_ih[cut:] + r * inside)
+        h = (1 - z) * n + z * h
+        outputs.append(h)
+    return np.stack(outputs), h
+
+
+def papers_rnn(x, w, h):
+    outputs = []
+    for rows in x:
+        a = rows @ w["weight_ih_l0"].T + h @ w["weight_hh_l0"].T
+        h = np.tanh(norm(a, 1, 0) + w["bias_ih_l0"] + w["bias_hh_l0"])
+        outputs.append(h)
+    return np.stack(outputs), h
+
+
+def test_torchs_lstm_with_norms():
+    x, h, c = ARRAYS
+    module = shaken(nn.LSTM(3, 5, dtype=torch.float64))
+    same(convert.from_torch(module)(X, STATES), papers_lstm(x, arrays(module.state_dict()), h, c))
+
+
+@pytest.mark.parametrize(("kind", "equations"), [(nn.GRU, papers_gru), (nn.RNN, papers_rnn)])
+def test_torchs_gru_and_rnn_with_norms(kind, equations):
+    x, h, _ = ARRAYS
+    module = shaken(kind(3, 5, dtype=torch.float64))
+    y, h_n = convert.from_torch(module)(X, STATES[0])
+    expected = equations(x, arrays(module.state_dict()), h)
+    for got, right in zip((y, h_n[0]), expected, strict=True):
+        np.testing.assert_allclose(got.detach().numpy(), right, rtol=1e-11, atol=1e-11)
+
+
+def test_torchs_settings_and_every_weight_are_taken_over():
+    settings = {"num_layers": 2, "bidirectional": True, "batch_first": True, "dropout": 0.1}
+    module = nn.LSTM(3, 5, proj_size=2, bias=False, **settings).eval()
+    new = convert.from_torch(module, variant="joint", eps=0.1, backend="reference")
+    assert not new.training
+    names = (*settings, "proj_size", "bias", "input_size", "hidden_size")
+    assert all(getattr(new, name) == getattr(module, name) for name in names)
+    assert (new.variant, new.eps, new.backend) == ("joint", 0.1, "reference")
+    state = new.state_dict()
+    assert all(torch.equal(state[k], v) for k, v in module.state_dict().items())
+    rest = {k: v for k, v in state.items() if k not in module.state_dict()}
+    assert all((v == float("_weight" in k)).all() for k, v in rest.items())
+    with torch.no_grad():
+        new.weight_ih_l0.zero_()
+    assert module.weight_ih_l0.any(), "copied, not shared"
+
+
+BROKEN = [
+    (convert.from_torch, nn.LSTMCell(2, 3), {}, TypeError, "LSTM, GRU or RNN, got LSTMCell"),
+    (convert.from_torch, nn.GRU(2, 3), {"variant": "joint"}, ValueError, "a GRU has none"),
+    (convert.from_torch, nn.LSTM(2, 3), {"forget_bias": 1.0}, TypeError, "options must be among eps, backend, learn_initial_state, got forget_bias"),
+    (convert.from_haste, {"kernel": X}, {}, ValueError, "keys of haste's LayerNormLSTM.*got kernel"),
+    (convert.from_haste, HASTE | {"recurrent_bias": X}, {}, ValueError, "LayerNormGRU has no counter"),
+    (convert.from_haste, HASTE | {"bias": draw(16)}, {}, ValueError, r"bias_ih_l0.*\(20,\), got \(16,\)"),
+    (convert.from_haste, HASTE, {"eps": 0.1}, TypeError, "options must be among batch_first, .*got eps"),
+    (convert.from_torchscript, {}, {"bias": True}, TypeError, "options must be among .*got bias"),
+    (convert.from_haste, [X], {}, TypeError, "a module or its state dict, got list"),
+    (convert.from_torchscript, {"cell.bias_ih": X}, {}, ValueError, "has the key cell.bias_ih"),
+    (convert.from_torchscript, {}, {}, ValueError, "must have weight_ih and weight_hh, got none"),
+    (
+        convert.from_torchscript,
+        {k: v for k, v in example_cell(3, 5, seed=1).items() if "_c" not in k},
+        {}, ValueError, "lacks what becomes ln_c_bias_l0, ln_c_weight_l0",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "source", "options", "error", "message"), BROKEN)
+def test_other_sources_are_refused(function, source, options, error, message):
+    with pytest.raises(error, match=message):
+        function(source, **options)

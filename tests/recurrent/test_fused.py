@@ -1,0 +1,267 @@
+"""The fused path against the definition: several threads that share the units, tails, memory,
+determinism, and what happens where it cannot be used."""
+
+import contextlib
+import gc
+
+import pytest
+import torch
+from recurrent.recurrent_fused import VARIANTS, distance, draw, leaves, weights
+
+from layernorm.recurrent import binding, build, fused, operators
+
+pytestmark = pytest.mark.skipif(fused.missing() is not None, reason=str(fused.missing()))
+
+NETS = [*(("lstm", variant) for variant in VARIANTS), ("gru", "paper")]
+FALLING = [5, 5, 4, 2, 2, 1]
+
+
+@contextlib.contextmanager
+def threads(count: int):
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize(("kind", "variant"), NETS)
+def test_teams_of_threads(kind, variant, count, reverse):
+    """101 units make teams of one, two and three, whose shares differ in size."""
+    with threads(count):
+        assert distance(kind, FALLING, 7, 101, variant, reverse) < 1e-11
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize(("kind", "variant"), NETS)
+def test_squads_of_threads(kind, variant, count, reverse):
+    """26 sequences are divided among two or three squads; four threads make two squads of two.
+    The last squads' sequences end first."""
+    with threads(count):
+        assert distance(kind, [26, 26, 20, 11, 9, 3], 7, 101, variant, reverse) < 1e-11
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_the_gradient_under_another_number_of_threads(kind):
+    """The layout of what is kept depends on the threads of the forward pass."""
+    w, x, gradients = weights(kind, 5, 101), draw(9, 5), []
+    for forward, backward in ((2, 2), (2, 1), (2, 3), (1, 2)):
+        with threads(forward):
+            y = run(kind, x, w)[0]
+        with threads(backward):
+            gradients.append(torch.autograd.grad(y.square().sum(), [x, *leaves(w)]))
+    for other in gradients[1:]:
+        for a, b in zip(gradients[0], other, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("units", [1, 2, 3, 15, 16, 17, 31, 47, 48, 49, 64, 97])
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_tails(kind, units):
+    """Every number of units, inputs and rows around those of a vector, a panel and a tile."""
+    for rows, inputs in ((1, 1), (7, 16), (9, 50)):
+        with threads(2):
+            assert distance(kind, [rows] * 3, inputs, units, uniform=True) < 1e-11
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_more_rows_than_one_block(kind):
+    """Products with x are taken for about 512 rows at a time; blocks meet without a seam."""
+    assert distance(kind, [*[60] * 21, 7], 3, 5) < 1e-11
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_squads_of_several_members(kind):
+    """Both the sequences and the units are divided; the shorter sequences are one squad's."""
+    with threads(4):
+        assert distance(kind, [*[20] * 30, 17, 9, 3], 5, 200, reverse=True) < 1e-11
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_without_bias(kind):
+    assert distance(kind, FALLING, 4, 9, bias=False) < 1e-11
+
+
+def run(kind, x, w, batch=3, sizes=None):
+    states = [torch.zeros(batch, w.w_hh.shape[1], dtype=x.dtype) for _ in range(2)]
+    return getattr(fused, kind)(x, sizes, *states[: 2 if kind == "lstm" else 1], w)
+
+
+def as_type(w, dtype):
+    def cast(part):
+        return tuple(map(cast, part)) if isinstance(part, tuple) else part.detach().to(dtype)
+
+    return type(w)(*(None if part is None else cast(part) for part in w))
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_the_same_bits_every_time_and_without_a_graph(kind):
+    w = weights(kind, 6, 70)
+    x = draw(12, 6)
+    with threads(2):
+        first, *again = [run(kind, x, w) for _ in range(3)]
+        with torch.no_grad():
+            again.append(run(kind, x, w))
+        grads = [torch.autograd.grad(run(kind, x, w)[0].sum(), leaves(w)) for _ in range(2)]
+    for other in again:
+        assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_a_bad_value_stays_in_its_own_sequence(kind):
+    """NaN and infinity in one row's input leave the other rows' outputs as they were."""
+    w, x = weights(kind, 6, 40), draw(4 * 9, 6).detach()
+    clean = run(kind, x, w, batch=9)[0].view(4, 9, -1)
+    for bad in (float("nan"), float("inf")):
+        spoiled = x.clone().view(4, 9, 6)
+        spoiled[1, 2, 3] = bad
+        y = run(kind, spoiled.view(-1, 6), w, batch=9)[0].view(4, 9, -1)
+        others = [r for r in range(9) if r != 2]
+        assert torch.equal(y[:, others], clean[:, others])
+        assert torch.equal(y[0], clean[0])
+        assert y[1:, 2].isnan().all()
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_two_graphs_at_once_do_not_share_memory(kind):
+    """What a forward pass keeps is used again only when its graph is gone."""
+    w = weights(kind, 4, 20)
+    inputs = [draw(9, 4, seed=seed) for seed in (1, 2)]
+    alone = [torch.autograd.grad(run(kind, x, w)[0].square().sum(), x)[0] for x in inputs]
+    outputs = [run(kind, x, w)[0].square().sum() for x in inputs]
+    together = [torch.autograd.grad(y, x)[0] for x, y in zip(inputs, outputs, strict=True)]
+    assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+
+
+def test_memory_is_used_again(monkeypatch):
+    pool = binding.Pool()
+    monkeypatch.setattr(operators, "pool", pool)
+    w, x = weights("lstm", 4, 20), draw(9, 4)
+    for _ in range(4):
+        y = run("lstm", x, w)[0]
+        del y
+        gc.collect()
+    assert len(pool.storages) == 1
+    kept = [run("lstm", x, w)[0] for _ in range(3)]
+    assert len(pool.storages) == len(kept)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_no_rows(kind):
+    """Empty batches give empty outputs; gradients of the weights are zero."""
+    w, x = weights(kind, 4, 6), draw(0, 4)
+    values = run(kind, x, w, batch=0)
+    assert [v.shape for v in values] == [(0, 6)] * len(values)
+    assert all(not g.any() for g in torch.autograd.grad(values[0].sum(), leaves(w)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_half_precision_is_computed_in_float32(kind, dtype):
+    """The result is the float32 result of the same numbers, rounded once."""
+    w, x = as_type(weights(kind, 4, 20), dtype), draw(9, 4).detach().to(dtype)
+    wide = run(kind, x.float(), as_type(w, torch.float32))
+    for low, high in zip(run(kind, x, w), wide, strict=True):
+        assert low.dtype == dtype
+        assert torch.equal(low, high.to(dtype))
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_strides_do_not_matter(kind):
+    w, x = weights(kind, 4, 20), draw(9, 4).detach()
+    columns = x.t().contiguous().t()
+    turned = w._replace(w_hh=w.w_hh.detach().t().contiguous().t())
+    assert not columns.is_contiguous()
+    assert torch.equal(run(kind, columns, turned)[0], run(kind, x, w)[0])
+
+
+def test_second_derivatives_are_refused():
+    w, x = weights("gru", 3, 4), draw(6, 3)
+    (first,) = torch.autograd.grad(run("gru", x, w)[0].square().sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match='backend="reference"'):
+        first.sum().backward()
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_operators_keep_torchs_rules(kind):
+    """torch.library.opcheck: schema, shapes without data, autograd and graph capture agree."""
+    w, x = weights(kind, 3, 4), draw(6, 3)
+    states = [draw(2, 4, seed=k) for k in range(2 if kind == "lstm" else 1)]
+    norms = [t for part in w[3:] if part is not None for t in part]
+    options = (None, 1e-5, "paper", False, True) if kind == "lstm" else (None, 1e-5, False, True)
+    arguments = (x, *states, *w[:3], *norms, *options)
+    utilities = ("test_schema", "test_autograd_registration", "test_faketensor")
+    operator = getattr(operators, kind.upper()).registered
+    torch.library.opcheck(operator, arguments, test_utils=utilities)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_the_registered_operator_computes_the_same(kind, monkeypatch):
+    w, x = weights(kind, 3, 4), draw(6, 3)
+    results = []
+    for registered in (False, True):
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda answer=registered: answer)
+        values = run(kind, x, w)
+        gradients = torch.autograd.grad(values[0].square().sum(), [x, *leaves(w)])
+        results.append([*values, *gradients])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, w: (x[:-1], w), "batch_sizes must be .* x's 8 rows"),
+        (lambda x, w: (x[:, :-1], w), "w_ih must be contiguous"),
+        (lambda x, w: (x, w._replace(w_hh=w.w_hh[:-1])), "w_hh must be contiguous"),
+        (lambda x, w: (x, w._replace(b=w.b[:-1])), "bias must be contiguous"),
+        (lambda x, w: (x, w._replace(ln_c=(w.ln_c[0][:2], w.ln_c[1]))), "gain_c must be"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(change, message):
+    """The library trusts its pointers, so nothing reaches it unchecked."""
+    x, w = change(draw(9, 4).detach(), weights("lstm", 4, 20))
+    with pytest.raises(ValueError, match=message):
+        run("lstm", x, w, sizes=torch.tensor([3, 3, 3]))
+
+
+@pytest.mark.parametrize("sizes", [[3, 4, 2], [2, 2, 2, 2, 1], [3, 3, 3, 0], [4, 4, 1], [3, 3]])
+def test_steps_that_do_not_fit_are_refused(sizes):
+    """x has nine rows of three sequences."""
+    x, w = draw(9, 4).detach(), weights("gru", 4, 20)
+    with pytest.raises(ValueError, match="batch_sizes must be int64"):
+        run("gru", x, w, sizes=torch.tensor(sizes))
+
+
+@pytest.mark.parametrize("instructions", ["AVX2", "baseline"])
+def test_other_instruction_sets(instructions, monkeypatch):
+    """The library as an older processor builds it, where this one can run it."""
+    if instructions == "AVX2" and build.instruction_set() == "baseline":
+        pytest.skip("this processor, or ATEN_CPU_CAPABILITY, has no AVX2")
+    library = build._open(build.build(instructions))
+    monkeypatch.setattr(binding, "library", lambda: library)
+    for kind, variant in (("lstm", "paper"), ("lstm", "per_gate"), ("gru", "paper")):
+        with threads(2):
+            assert distance(kind, FALLING, 7, 101, variant) < 1e-11
+            assert distance(kind, [9] * 3, 17, 33, variant, uniform=True) < 1e-11
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_float32_through_a_team(kind):
+    """Values and gradients of two threads in float32 are float64's, to float32's digits."""
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        w, x = as_type(weights(kind, 5, 101), dtype), draw(20, 5, seed=20).detach().to(dtype)
+        wanted = [t.requires_grad_() for t in (x, *leaves(w))]
+        with threads(2):
+            values = run(kind, x, w, batch=4)
+            slopes = [draw(*v.shape, seed=30 + k).detach().to(dtype) for k, v in enumerate(values)]
+            gradients = torch.autograd.grad(values, wanted, slopes)
+        results.append([t.detach() for t in (*values, *gradients)])
+    for exact, low in zip(*results, strict=True):
+        assert low.dtype == torch.float32
+        assert float((low - exact).norm()) < 1e-5 * float(exact.norm())

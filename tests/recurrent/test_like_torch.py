@@ -1,0 +1,294 @@
+"""What every recurrent layer must do: the same tests over torch's and ours."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from library.oracle import draw
+from recurrent.recurrent_reference import LAYERS, NETS, TORCHS, shaken, usable
+from torch.nn.utils.rnn import (
+    PackedSequence,
+    pack_padded_sequence,
+    pack_sequence,
+    pad_packed_sequence,
+    unpack_sequence,
+)
+
+SUBJECTS = [*((kind, "torch") for kind in TORCHS), *NETS]
+
+
+def maker(kind: str, who: str):
+    """Makes layers of one kind: torch's, or ours with one of its backends; in float64."""
+
+    def make(*arguments, **options):
+        options = {"dtype": torch.float64} | options
+        if who == "torch":
+            return shaken(TORCHS[kind](*arguments, **options))
+        usable(who)
+        return shaken(LAYERS[kind](*arguments, **options, backend=who))
+
+    return make
+
+
+@pytest.fixture(params=SUBJECTS, ids=lambda s: "-".join(s))
+def layer(request):
+    return maker(*request.param)
+
+
+def tensors(states) -> tuple[torch.Tensor, ...]:
+    return states if isinstance(states, tuple) else (states,)
+
+
+def same(a, b, tolerance=1e-12) -> None:
+    for got, expected in zip(tensors(a), tensors(b), strict=True):
+        torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
+
+
+def initial(module, batch: int, seed: int = 9):
+    rows = module.num_layers * (2 if module.bidirectional else 1)
+    sizes = [getattr(module, "proj_size", 0) or module.hidden_size, module.hidden_size]
+    states = tuple(draw(rows, batch, n, seed=seed + k) for k, n in enumerate(sizes))
+    return states if "LSTM" in type(module).__name__ else states[0]
+
+
+def part(states, b: int):
+    """The states of one sequence."""
+    one = tuple(s[:, b] for s in tensors(states))
+    return one if isinstance(states, tuple) else one[0]
+
+
+SEQUENCES = [draw(n, 3, seed=n) for n in (2, 5, 1, 4)]
+
+
+def test_packed_sequences_are_each_by_themselves(layer):
+    module = layer(3, 4, 2, bidirectional=True)
+    hx = initial(module, 4)
+    y, last = module(pack_sequence(SEQUENCES, enforce_sorted=False), hx)
+    for b, (rows, x) in enumerate(zip(unpack_sequence(y), SEQUENCES, strict=True)):
+        alone, ends = module(x, part(hx, b))
+        same(rows, alone)
+        same(part(last, b), ends)
+
+
+def test_sorted_and_unsorted_packing_agree(layer):
+    module = layer(3, 4, bidirectional=True)
+    order = sorted(range(4), key=lambda b: -len(SEQUENCES[b]))
+    hx = initial(module, 4)
+    y, last = module(pack_sequence(SEQUENCES, enforce_sorted=False), hx)
+    swapped = tuple(s[:, order] for s in tensors(hx))
+    swapped = swapped if isinstance(hx, tuple) else swapped[0]
+    y2, last2 = module(pack_sequence([SEQUENCES[b] for b in order]), swapped)
+    assert isinstance(y, PackedSequence)
+    assert y.unsorted_indices.tolist() == [order.index(b) for b in range(4)]
+    assert y2.unsorted_indices is None
+    same(y.data, y2.data)
+    same(tuple(s[:, order] for s in tensors(last)), tensors(last2))
+
+
+@pytest.mark.parametrize("stray", [float("nan"), float("inf"), 1e30])
+def test_padding_enters_nothing(layer, stray):
+    """Neither values nor any gradient change with what stands in the padding, and its own gradient
+    is zero."""
+    module = layer(3, 4, 2, bidirectional=True, batch_first=True)
+    lengths = torch.tensor([2, 5, 1])
+    results = []
+    for filler in (0.0, stray):
+        x = torch.full((3, 5, 3), filler, dtype=torch.float64)
+        for b, n in enumerate(lengths.tolist()):
+            x[b, :n] = draw(n, 3, seed=b)
+        x.requires_grad_()
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        y, last = module(packed)
+        y = pad_packed_sequence(y, batch_first=True)[0]
+        (y.square().sum() + sum(s.sum() for s in tensors(last))).backward()
+        results.append([y, *tensors(last), x.grad, *(p.grad for p in module.parameters())])
+        module.zero_grad()
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b)
+    assert not results[1][-1 - len(list(module.parameters()))][2, 1:].any()
+
+
+def test_nan_stays_in_its_own_sequence(layer):
+    module = layer(3, 4, 2, bidirectional=True)
+    x = draw(5, 4, 3)
+    clean, last = module(x)
+    x[2, 1] = float("nan")
+    y, ends = module(x)
+    others = [0, 2, 3]
+    assert torch.equal(y[:, others], clean[:, others])
+    assert y[:, 1].isnan().any()
+    for a, b in zip(tensors(ends), tensors(last), strict=True):
+        assert torch.equal(a[:, others], b[:, others])
+
+
+def test_batch_first_transposes_in_and_out(layer):
+    module, twin = layer(3, 4, 2), layer(3, 4, 2, batch_first=True)
+    twin.load_state_dict(module.state_dict())
+    x, hx = draw(5, 2, 3), initial(module, 2)
+    y, last = module(x, hx)
+    transposed, ends = twin(x.transpose(0, 1), hx)
+    same(transposed.transpose(0, 1), y)
+    same(ends, last)
+
+
+def test_one_sequence_without_a_batch(layer):
+    for first in (False, True):
+        module = layer(3, 4, 2, bidirectional=True, batch_first=first)
+        x, hx = draw(5, 3), initial(module, 1)
+        y, last = module(x, part(hx, 0))
+        dim = 0 if first else 1
+        batch_y, batch_last = module(x.unsqueeze(dim), hx)
+        same(y, batch_y.squeeze(dim))
+        same(last, part(batch_last, 0))
+
+
+def test_initial_states_default_to_zero(layer):
+    module = layer(3, 4, 2, bidirectional=True)
+    zeros = initial(module, 2)
+    zeros = tuple(0 * s for s in zeros) if isinstance(zeros, tuple) else 0 * zeros
+    same(module(draw(5, 2, 3))[0], module(draw(5, 2, 3), zeros)[0])
+
+
+def test_a_sequence_goes_on_where_it_stopped(layer):
+    module = layer(3, 4, 2)
+    x = draw(6, 2, 3)
+    whole, last = module(x)
+    first, between = module(x[:2])
+    second, ends = module(x[2:], between)
+    same(torch.cat([first, second]), whole)
+    same(ends, last)
+
+
+def test_the_second_direction_is_the_first_on_reversed_sequences(layer):
+    module = layer(3, 4, bidirectional=True)
+    swapped = layer(3, 4, bidirectional=True)
+    state = module.state_dict()
+    pairs = {k: k.removesuffix("_reverse") if "_reverse" in k else f"{k}_reverse" for k in state}
+    swapped.load_state_dict({k: state[other] for k, other in pairs.items()})
+    x = draw(5, 2, 3)
+    y, last = module(x)
+    back, ends = swapped(x.flip(0))
+    same(torch.cat(back.flip(0).split(4, -1)[::-1], -1), y)
+    same(tuple(s.flip(0) for s in tensors(ends)), tensors(last))
+
+
+def test_dropout_acts_between_layers_and_only_in_training(layer):
+    dropped, plain = layer(3, 4, 2, dropout=0.5), layer(3, 4, 2)
+    x = draw(5, 2, 3)
+    assert torch.equal(dropped.eval()(x)[0], plain(x)[0])
+    dropped.train()
+    torch.manual_seed(0)
+    y, last = dropped(x)
+    assert not torch.equal(y, plain(x)[0])
+    same(tensors(last)[0][0], tensors(plain(x)[1])[0][0])  # the first layer knows nothing of it
+    assert (y != 0).all()  # it does not act on the output
+    torch.manual_seed(0)
+    assert torch.equal(dropped(x)[0], y)
+
+
+def test_dropout_of_everything_leaves_the_second_layer_without_input(layer):
+    module = layer(3, 4, 2, dropout=1.0)
+    assert torch.equal(module(draw(5, 2, 3))[0], module(draw(5, 2, 3, seed=3))[0])
+
+
+def test_dropout_in_one_layer_warns(layer):
+    with pytest.warns(UserWarning, match="num_layers"):
+        layer(3, 4, dropout=0.5)
+
+
+@pytest.mark.parametrize("shape", [(4, 0, 3), (4, 0, 3, "batch_first")])
+def test_no_sequences(layer, shape):
+    first = shape[-1] == "batch_first"
+    module = layer(3, 5, 2, bidirectional=True, batch_first=first)
+    x = torch.zeros(*((0, 4, 3) if first else (4, 0, 3)), dtype=torch.float64)
+    y, last = module(x)
+    assert y.shape == ((0, 4, 10) if first else (4, 0, 10))
+    assert all(s.shape == (4, 0, 5) for s in tensors(last))
+    y.sum().backward()
+    assert all(not p.grad.any() for p in module.parameters())
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3), (0, 3), (0, 0, 3)])
+def test_no_steps_are_refused(layer, shape):
+    with pytest.raises((RuntimeError, ValueError), match=r"larger than 0|at least one time step"):
+        layer(3, 5)(torch.zeros(shape, dtype=torch.float64))
+
+
+def test_inputs_in_any_memory_order(layer):
+    module = layer(3, 4, bidirectional=True)
+    x, hx = draw(5, 2, 3), initial(module, 2)
+    y, last = module(x, hx)
+    spread = torch.full((10, 4, 6), 7.0, dtype=torch.float64)
+    spread[::2, ::2, ::2] = x
+    views = [(x.transpose(0, 2).contiguous().transpose(0, 2), hx), (spread[::2, ::2, ::2], hx)]
+    strided = [torch.stack([s, s], -1)[..., 1] for s in tensors(hx)]
+    views.append((x, tuple(strided) if isinstance(hx, tuple) else strided[0]))
+    for view, states in views:
+        got, ends = module(view, states)
+        same(got, y)
+        same(ends, last)
+    expanded = draw(5, 1, 3).expand(5, 2, 3)
+    same(module(expanded)[0], module(expanded.contiguous())[0])
+
+
+def test_gradients_are_those_of_central_differences(layer):
+    module = layer(2, 3, bidirectional=True)
+    names = [name for name, _ in module.named_parameters()]
+
+    def run(x, *values):
+        parameters, hx = values[: len(names)], values[len(names) :]
+        hx = hx if len(hx) == 2 else hx[0]
+        arguments = (PackedSequence(x, torch.tensor([2, 2, 1])), hx)
+        y, last = torch.func.functional_call(
+            module, dict(zip(names, parameters, strict=True)), arguments
+        )
+        return y.data, *tensors(last)
+
+    inputs = [draw(5, 2), *module.parameters(), *tensors(initial(module, 2))]
+    inputs = [t.detach().requires_grad_() for t in inputs]
+    assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
+
+
+def test_copies_pickles_and_state_dicts(layer):
+    module = layer(3, 4, 2, bidirectional=True)
+    x = draw(5, 2, 3)
+    expected = module(x)[0]
+    saved = io.BytesIO()
+    torch.save(module.state_dict(), saved)
+    saved.seek(0)
+    fresh = layer(3, 4, 2, bidirectional=True)
+    with torch.no_grad():
+        for p in fresh.parameters():
+            p.zero_()
+    fresh.load_state_dict(torch.load(saved))
+    for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module)), fresh):
+        assert torch.equal(twin(x)[0], expected)
+        with torch.no_grad():
+            next(twin.parameters()).add_(1)
+        assert torch.equal(module(x)[0], expected)
+        assert not torch.equal(twin(x)[0], expected)
+
+
+def test_frozen_parameters_and_inputs_get_no_gradient(layer):
+    module = layer(3, 4)
+    module.weight_ih_l0.requires_grad_(False)
+    module(draw(5, 2, 3))[0].sum().backward()
+    assert module.weight_ih_l0.grad is None
+    assert module.weight_hh_l0.grad.any()
+    with torch.no_grad():
+        assert not module(draw(5, 2, 3))[0].requires_grad
+
+
+def test_half_precision(layer):
+    for dtype in (torch.float16, torch.bfloat16):
+        module = layer(3, 16, dtype=dtype)
+        x = draw(5, 2, 3).to(dtype)
+        y, last = module(x)
+        assert y.dtype == dtype
+        assert all(s.dtype == dtype for s in tensors(last))
+        exact = copy.deepcopy(module).double()
+        expected = exact(x.double())[0]
+        limit = 20 * torch.finfo(dtype).eps * expected.norm()
+        assert (y.double() - expected).norm() < limit

@@ -1,0 +1,130 @@
+"""Faults put into the C++ on purpose: each compiles, and each must be noticed."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+import torch
+from recurrent.recurrent_fused import distance
+
+from layernorm.recurrent import binding, build, fused
+
+pytestmark = pytest.mark.skipif(fused.missing() is not None, reason=str(fused.missing()))
+
+# kind and variant, file, what stands there, what the mutant has instead
+MUTANTS = {
+    "backward drops the mean along x̂": (
+        "lstm", "paper", "norm.h", " - hat[j] * means.along", "",
+    ),
+    "backward drops the mean of the gradient": (
+        "gru", "paper", "norm.h", "dy[j] * gain[j] - means.plain", "dy[j] * gain[j]",
+    ),
+    "moments of the wrong row": (
+        "lstm", "paper", "lstm.h", "m.of_h[r * a.groups + q] = moments",
+        "m.of_h[(r ? r - 1 : 0) * a.groups + q] = moments",
+    ),
+    "a panel's last columns are not written": (
+        "lstm", "paper", "gemm.h", "store(to, sum[r][v] + old, count);",
+        "store(to, sum[r][v] + old, count < kLanes<T> ? count - 1 : count);",
+    ),
+    "moments of a team are averaged without their distance": (
+        "gru", "paper", "norm.h", " + T(count(k)) * off * off", "",
+    ),
+    "epsilon outside the root": (
+        "lstm", "cell_only", "norm.h", "1 / std::sqrt(deviations / T(total) + eps)",
+        "1 / (std::sqrt(deviations / T(total)) + eps)",
+    ),
+    "the normalized cell is carried": (
+        "lstm", "paper", "lstm.h", "c[j] = carry ? normalized : raw[j];", "c[j] = normalized;",
+    ),
+    "the forget gate's gradient sees the new cell": (
+        "lstm", "joint", "lstm_backward.h", "pf[j] = dc[j] * c[j]", "pf[j] = dc[j] * cell[j]",
+    ),
+    "the gradient of the carried cell skips its norm": (
+        "lstm", "carried", "lstm_backward.h", "+ carry * dc[j];", ";",
+    ),
+    "every gate has the first gate's scale": (
+        "lstm", "per_gate", "lstm_backward.h", "scales[a.groups + q]", "scales[a.groups]",
+    ),
+    "what goes around the norms is lost": (
+        "gru", "paper", "gru_backward.h", "state[j] = grad * z;", "state[j] = 0;",
+    ),
+    "the reset gate before the norm's bias": (
+        "gru", "paper", "gru.h", "sigmoid(xr[j] + hr[j]) * hn[j]",
+        "sigmoid(xr[j] + hr[j]) * (hn[j] - m.shift_h[2 * n + j])",
+    ),
+    "a later block replaces the weights' gradient": (
+        "lstm", "paper", "sequence.h", "H, H}, H, add,", "H, H}, H, false,",
+    ),
+    "a squad's part of the weights' gradient is left out": (
+        "lstm", "paper", "sequence.h", "+= (squads[s].*part)[j];", "+= 0 * (squads[s].*part)[j];",
+    ),
+    "steps of a squad lie side by side": (
+        "lstm", "joint", "sequence.h", "if (n && there == at + n)", "if (n)",
+    ),
+    "squads begin in the same state": (
+        "gru", "paper", "sequence.h", "in<T>(a.h0) + steps.sequence(r) * H", "in<T>(a.h0) + r * H",
+    ),
+    "a tile's copied columns are those of the first tile": (
+        "gru", "paper", "gemm.h", "const T* from = a + begin;", "const T* from = a;",
+    ),
+    "a squad's sums are left out": (
+        "lstm", "paper", "sequence.h", "all[j] += other.all[j];", "all[j] += 0 * other.all[j];",
+    ),
+    "squads read each other's rows": (
+        "gru", "paper", "gru.h", "product_with_x(m, offset + lo,", "product_with_x(m, offset,",
+    ),
+    "a row that enters late starts from the row before": (
+        "gru", "paper", "sequence.h", "return r < rows(t) ? offset(t) + r : -1;",
+        "return offset(t) + std::min(r, rows(t) - 1);",
+    ),
+}  # fmt: skip
+
+
+def far(kind: str, variant: str) -> bool:
+    """Does any of these cases differ from the definition? Teams, tails, late rows, two blocks,
+    squads."""
+    cases = [
+        distance(kind, [5, 5, 4, 2, 2, 1], 7, 101, variant, reverse=True),
+        distance(kind, [60] * 20, 2, 5, variant),
+        distance(kind, [26, 20, 3], 7, 40, variant),
+    ]
+    return not max(cases) < 1e-9  # NaN is far too
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """All mutants' libraries, compiled side by side without optimization."""
+    folder, jobs = tmp_path_factory.mktemp("mutants"), {}
+    slots = os.cpu_count() or 1
+    for number, (name, (_, _, file, old, new)) in enumerate({"none": [""] * 5, **MUTANTS}.items()):
+        source = shutil.copytree(build.SOURCES, folder / str(number))
+        if file:
+            text = (source / file).read_text()
+            assert text.count(old) == 1, f"{name}: {file} has {text.count(old)} times {old!r}"
+            (source / file).write_text(text.replace(old, new))
+        flags = ["-O1" if f == "-O3" else f for f in build.options(build.instruction_set())]
+        target = folder / f"{number}.so"
+        command = [build.compiler(), *flags, str(source / "recurrent.cpp"), "-o", str(target)]
+        if len(jobs) >= slots:
+            list(jobs.values())[len(jobs) - slots][1].wait()
+        jobs[name] = target, subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    for _, job in jobs.values():
+        assert job.wait() == 0, job.stderr.read()
+        job.stderr.close()
+    return {name: target for name, (target, _) in jobs.items()}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_fault_is_noticed(name, compiled, monkeypatch):
+    kind, variant, *_ = MUTANTS[name]
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for fault, expected in (("none", False), (name, True)):
+            library = build._open(compiled[fault])
+            monkeypatch.setattr(binding, "library", lambda found=library: found)
+            assert far(kind, variant) is expected
+    finally:
+        torch.set_num_threads(before)
