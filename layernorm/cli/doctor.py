@@ -137,7 +137,7 @@ def _recurrent_on_gpu() -> Line:
         return Line(topic, name, reason)
     if wrong := _fused_error("cuda"):
         return Line(topic, name, f"the path in Triton {wrong}", problem=True)
-    return Line(topic, name, 'backend="fused" works; "auto" uses it where records say it is faster')
+    return Line(topic, name, 'backend="fused" works; "auto" uses it where it is known to be faster')
 
 
 def _fused_error(device: str) -> str:

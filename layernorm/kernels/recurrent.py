@@ -14,15 +14,15 @@ This file imports without Triton; the kernels are imported at first use.
 """
 
 import os
-from functools import cache
 from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
+from layernorm.kernels import speeds
+
 KINDS = ("lstm", "gru")
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-BENCHMARK = "bench_recurrent"
 
 
 def _constant_in_graphs(function):
@@ -61,63 +61,17 @@ def missing() -> str | None:
 
 
 def faster(kind: str, x: Tensor, units: int) -> bool:
-    """Whether records say that it is at least as fast as the definition for rows x, on this GPU.
+    """Whether it is known to be at least as fast as the definition for rows x, on this GPU.
 
-    `layernorm.lab.benchmarks.recurrent_gpu` writes them. Between shapes that were measured the
-    neighbors decide; beyond them the definition is used. A graph that is captured may meet any
-    number of rows: there all that were measured must be faster.
+    A graph that is captured may meet any number of rows: there all that were measured must be.
     """
-    if not x.is_cuda:
-        return False
     rows = None if torch.compiler.is_compiling() else x.shape[0]
-    return _faster(kind, str(x.device), x.dtype, rows, units, torch.is_grad_enabled())
+    return x.is_cuda and _faster(kind, str(x.device), x.dtype, torch.is_grad_enabled(), rows, units)
 
 
 @_constant_in_graphs
-def _faster(
-    kind: str, device: str, dtype: torch.dtype, rows: int | None, units: int, training: bool
-) -> bool:
-    from layernorm.kernels import measured
-
-    gpu = torch.cuda.get_device_name(torch.device(device))
-    found = _ratios(kind, gpu, str(dtype).removeprefix("torch."), training)
-    counts = [rows]
-    if rows is None:
-        counts = {count for of_units in found.values() for count in of_units}
-    return bool(counts) and all(
-        measured.decide(found, count, units, dtype.itemsize) for count in counts
-    )
-
-
-@cache
-def _ratios(kind: str, gpu: str, dtype: str, training: bool) -> dict[int, dict[int, float]]:
-    """{units: {rows: the fused path's time over the definition's}}, of records not stale."""
-    from layernorm.lab import records
-
-    try:
-        found = records.runs(BENCHMARK)
-    except (records.RecordError, OSError):  # `layernorm doctor` tells about damaged files
-        return {}
-    mode = "training" if training else "inference"
-    expected = {"kind": kind, "machine": gpu, "dtype": dtype, "mode": mode, "tf32": False}
-    times: dict[str, dict[tuple[int, ...], float]] = {"fused": {}, "definition": {}}
-    for record in found:
-        options, arm = record.config["options"], record.config["arm"]
-        if (
-            arm not in times
-            or "seconds" not in record.timing
-            or any(options.get(name) != value for name, value in expected.items())
-            or records.stale(record)
-        ):
-            continue
-        times[arm][tuple(options["shape"])] = record.timing["seconds"]
-    ratios: dict[int, dict[int, float]] = {}
-    for shape in times["fused"].keys() & times["definition"].keys():
-        steps, batch, _, units = shape
-        of_units = ratios.setdefault(units, {})
-        ratio = times["fused"][shape] / times["definition"][shape]
-        of_units[steps * batch] = max(ratio, of_units.get(steps * batch, 0.0))
-    return ratios
+def _faster(kind: str, device: str, *case) -> bool:
+    return speeds.faster(kind, torch.device(device), *case)
 
 
 def _interpreted() -> bool:

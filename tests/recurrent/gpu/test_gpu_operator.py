@@ -13,9 +13,7 @@ from recurrent.gpu.kernel_recurrent import BF16, F32, Case, results, run, tensor
 from recurrent.recurrent_fused import leaves
 
 import layernorm
-from layernorm.kernels import recurrent, recurrent_operator
-from layernorm.lab import records
-from layernorm.lab.records import Record
+from layernorm.kernels import recurrent, recurrent_operator, speeds
 from layernorm.recurrent import definition, layers
 
 pytestmark = ON_GPU
@@ -177,63 +175,45 @@ def test_torch_compile():
     assert set(json.loads(done.stdout).values()) == {"ok"}
 
 
-GPU = "Made-up GPU"
-
-
-def record(arm, seconds, shape=(10, 8, 32, 32), **changes) -> Record:
-    options = {"shape": list(shape), "dtype": "float32", "mode": "training", "machine": GPU,
-               "kind": "lstm", "tf32": False} | changes  # fmt: skip
-    config = {"experiment": recurrent.BENCHMARK, "profile": "targets", "arm": arm,
-              "method": "layer", "seed": 0, "options": options}  # fmt: skip
-    return records.new(
-        config, {"final": {"error": 0.1}}, {"seconds": seconds}, ["layernorm.functional"]
-    )
-
-
 class OnGpu(torch.Tensor):
     is_cuda = True
 
 
-def test_auto_reads_the_records(monkeypatch):
-    found: list[Record] = []
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: GPU)
-    monkeypatch.setattr(records, "runs", lambda name: found if name == recurrent.BENCHMARK else [])
+def test_auto_asks_for_the_speeds(monkeypatch):
+    found: list[dict] = []
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Made-up GPU")
+    monkeypatch.setattr(speeds, "entries", lambda: found)
+
+    def measured(ratio, shape=(10, 8, 32, 32)) -> dict:
+        return {"operation": "lstm", "device": "Made-up GPU", "dtype": "float32", "gradient": True,
+                "shape": list(shape), "ratio_high": ratio}  # fmt: skip
 
     def faster(rows=80, units=32, kind="lstm", dtype=F32):
-        recurrent._ratios.cache_clear()
+        speeds.ratios.cache_clear()
         x = torch.zeros(rows, 3, dtype=dtype).as_subclass(OnGpu)
         return recurrent.faster(kind, x, units)
 
     assert not faster()
-    found += [record("fused", 1.0), record("torch", 0.5)]
-    assert not faster()  # what is not the definition does not count
-    found.append(record("definition", 5.0))
+    found.append(measured(0.2))
     assert faster()
     assert not recurrent.faster("lstm", torch.zeros(80, 3), 32)  # on a CPU
     assert not faster(rows=81)
     assert not faster(rows=0)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert faster(rows=81)  # in a graph, for which all rows that were measured count
-    found += [record(a, s, (9, 9, 32, 32)) for a, s in (("fused", 2.0), ("definition", 1.0))]
+    found.append(measured(2.0, (9, 9, 32, 32)))
     assert not faster(rows=81)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: False)
-    del found[-2:]
+    del found[-1]
     assert not faster(units=33)
     assert not faster(kind="gru")
     assert not faster(dtype=torch.float64)
     with torch.no_grad():  # training was measured
         assert not faster()
-    found += [record(a, s, (10, 16, 64, 64)) for a, s in (("fused", 2.0), ("definition", 1.0))]
+    found.append(measured(2.0, (10, 16, 64, 64)))
     assert faster()
     assert not faster(rows=160, units=64)
-    found[:] = [record("fused", 1.0, tf32=True), record("definition", 5.0, tf32=True)]
-    assert not faster()
-
-    def damaged(name):
-        raise records.RecordError("damaged")
-
-    monkeypatch.setattr(records, "runs", damaged)
-    assert not faster()
+    speeds.ratios.cache_clear()
 
 
 def test_gradients_of_what_is_used_alone():
