@@ -15,7 +15,8 @@ import torch
 
 from layernorm import LayerNormLSTM, functional, kernels
 from layernorm.lab import data, records
-from layernorm.recurrent import binding, build, fused
+from layernorm.recurrent import cpu
+from layernorm.recurrent.cpu import binding, build
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def _why_no_triton() -> str | None:
 def _recurrent() -> Line:
     """The recurrent layers' compiled path, tried on a small case."""
     topic, name = "backends", "recurrent"
-    if reason := fused.missing():
+    if reason := cpu.missing():
         return Line(topic, name, f"the layers run their definition, slower: {reason}")
     if wrong := _fused_error("cpu"):
         return Line(topic, name, f"the compiled path {wrong}", problem=True)

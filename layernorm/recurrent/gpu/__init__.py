@@ -1,14 +1,13 @@
 """The layer-normalized LSTM and GRU over whole sequences, fast on GPUs.
 
-The same functions and questions as in `layernorm.recurrent.fused`, which is the path for CPUs. One
+The same functions and questions as in `layernorm.recurrent.cpu`, which is the path for CPUs. One
 matrix product takes the inputs of all steps; then each step is a product with the state and one
 Triton kernel, which does the norms, the gates, the cell and its norm on chip. The backward pass
 likewise; the gradients of weights, gains and biases are sums over all steps at once, in an order
-that does not change. Calls that come again are replayed from a CUDA graph (`recurrent_graphs`).
+that does not change. Calls that come again are replayed from a CUDA graph (`graphs`).
 
 Products are taken in the inputs' type (under autocast in its type), statistics, gates, the cell and
-the GRU's state in float32, float64 for float64. There is no second derivative; asking for one is an
-error.
+the GRU's state in float32, float64 for float64.
 
 This file imports without Triton; the kernels are imported at first use.
 """
@@ -20,34 +19,22 @@ import torch
 from torch import Tensor
 
 from layernorm.kernels import speeds
-
-KINDS = ("lstm", "gru")
-TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-
-
-def _constant_in_graphs(function):
-    """As `torch.compiler.assume_constant_result`, which takes a second to import."""
-    function._dynamo_marked_constant = True
-    return function
+from layernorm.recurrent import fused
+from layernorm.recurrent.fused import constant_in_graphs
+from layernorm.recurrent.variants import named_variant
 
 
-@_constant_in_graphs
+@constant_in_graphs
 def unsupported(
-    kind: str, device_type: str, dtype: torch.dtype, variant: str, projection: bool
+    kind: str, device_type: str, dtype: torch.dtype, projection: bool = False
 ) -> str | None:
-    """What the fused path does not do anywhere; None if this is not of that kind."""
-    if kind not in KINDS:
-        return f"there is no fused {kind}; the definition computes it"
+    """Why the fused path computes this nowhere; None if it is not for that."""
     if device_type != "cuda" and not (device_type == "cpu" and _interpreted()):
         return f"its Triton kernels run on CUDA devices, and the tensors are on {device_type}"
-    if dtype not in TYPES:
-        return f"it computes floating-point numbers, not {dtype}"
-    if projection:
-        return "it has no projections (proj_size)"
-    return None
+    return fused.unsupported(kind, dtype, projection)
 
 
-@_constant_in_graphs
+@constant_in_graphs
 def missing() -> str | None:
     """Why the kernels could not be had; None if they are there."""
     if find_spec("triton") is None:
@@ -55,7 +42,7 @@ def missing() -> str | None:
             "the package triton is not installed; install it with pip install 'layernorm[gpu]' "
             "(Linux only)"
         )
-    from layernorm.kernels import recurrent_operator  # noqa: F401  before any capture
+    from layernorm.recurrent.gpu import operators  # noqa: F401  before any capture
 
     return None
 
@@ -69,7 +56,7 @@ def faster(kind: str, x: Tensor, units: int) -> bool:
     return x.is_cuda and _faster(kind, str(x.device), x.dtype, torch.is_grad_enabled(), rows, units)
 
 
-@_constant_in_graphs
+@constant_in_graphs
 def _faster(kind: str, device: str, *case) -> bool:
     return speeds.faster(kind, torch.device(device), *case)
 
@@ -94,8 +81,6 @@ def lstm(
     Raises: ValueError where shapes, devices or batch sizes do not fit, for more units than one
     program holds, and for an unknown variant.
     """
-    from layernorm.recurrent.variants import named_variant
-
     named_variant(variant)
     return _computed(x, h0, c0, weights, weights.ln_c, batch_sizes, eps, variant, reverse)
 
@@ -118,9 +103,9 @@ def gru(
 
 def _computed(x, h0, c0, weights, ln_c, batch_sizes, eps, form: str, reverse: bool):
     """Products in x's type, or in autocast's; the results are in x's type, under autocast in that
-    of the statistics, as in `layernorm.recurrent.fused`."""
-    from layernorm.kernels import recurrent_operator
-    from layernorm.kernels.recurrent_compute import Inputs
+    of the statistics, as in `layernorm.recurrent.cpu`."""
+    from layernorm.recurrent.gpu import operators
+    from layernorm.recurrent.gpu.compute import Inputs
 
     product = kind = x.dtype
     if x.dtype != torch.float64 and torch.is_autocast_enabled(x.device.type):
@@ -130,5 +115,5 @@ def _computed(x, h0, c0, weights, ln_c, batch_sizes, eps, form: str, reverse: bo
         x.to(product), h0, c0, weights.w_ih.to(product), weights.w_hh.to(product), weights.b,
         *(weights.ln_ih or nothing), *(weights.ln_hh or nothing), *ln_c,
     )  # fmt: skip
-    y, h_n, c_n = recurrent_operator.apply(inputs, batch_sizes, eps, form, reverse, kind)
+    y, h_n, c_n = operators.apply(inputs, batch_sizes, eps, form, reverse, kind)
     return y, h_n.to(kind), c_n.to(kind)
