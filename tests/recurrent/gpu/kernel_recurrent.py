@@ -8,9 +8,9 @@ from kernels.kernel_cases import DEVICE
 from recurrent.recurrent_fused import draw, leaves, weights
 from torch import Tensor
 
-from layernorm.kernels import launch, recurrent
-from layernorm.kernels.recurrent_step import FORMS
-from layernorm.recurrent import definition
+from layernorm.kernels import launch
+from layernorm.recurrent import definition, gpu
+from layernorm.recurrent.variants import FORMS
 
 NETS = [(form if form == "gru" else "lstm", form) for form in FORMS]
 F64, F32, BF16, F16 = torch.float64, torch.float32, torch.bfloat16, torch.float16
@@ -96,7 +96,7 @@ def agrees(case: Case, tolerance: float = 1e-11) -> None:
     """In float64."""
     at = tensors(case)
     expected = results(definition, case, *at)
-    found = differences(results(recurrent, case, *at), expected)
+    found = differences(results(gpu, case, *at), expected)
     assert max(found) < tolerance, found  # not true of NaN either
     assert all(e.isfinite().all() for e in expected)
 
@@ -109,7 +109,7 @@ def as_exact(case: Case, dtype: torch.dtype) -> None:
     exact = converted(low, F64)  # the very same numbers
     expected = results(definition, case, *exact)
     allowed = differences(results(definition, case, *low), expected)
-    got = results(recurrent, case, *low)
+    got = results(gpu, case, *low)
     assert [g.dtype for g in got] == [dtype] * len(got)
     found = differences(got, expected)
     assert all(f <= max(2 * a, floor) for f, a in zip(found, allowed, strict=True)), (
