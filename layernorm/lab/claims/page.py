@@ -7,6 +7,7 @@ grows as claims are declared and decided.
 from __future__ import annotations
 
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layernorm.lab.claims import VERDICTS, Claim, Finding, Ledger
@@ -17,28 +18,10 @@ from layernorm.lab.claims.sources import SOURCES
 if TYPE_CHECKING:
     import pandas
 
-# The chapters that are there, by number: pages of the book in the ledger's own folder.
-PAGES = {
-    page[:2]: page
-    for page in (
-        "01-summed-inputs",
-        "02-batch-normalization",
-        "03-layer-normalization",
-        "04-the-family",
-        "05-the-backward-pass",
-        "06-invariances",
-        "07-the-geometry-of-learning",
-        "08-state-kept-in-range",
-        "09-layer-normalized-lstm-and-gru",
-        "10-recurrent-batch-normalization",
-        "11-how-a-recurrent-layer-becomes-fast",
-        "12-what-normalization-costs",
-        "13-a-layer-norm-kernel-step-by-step",
-        "15-teaching-machines-to-read",
-        "19-permutation-invariant-mnist",
-        "20-convnets",
-    )
-}
+# The chapters that are there, by number. Their pages are in the ledger's own folder; a package that
+# was installed without its notebooks has none, and the ledger no links.
+NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
+PAGES = {path.stem[:2]: path.stem for path in sorted(NOTEBOOKS.glob("[0-9][0-9]-*.ipynb"))}
 ORDER = (*dict.fromkeys(v for verdicts in VERDICTS.values() for v in verdicts),)
 ORDER += (NOT_YET_TESTED, UNCHECKABLE)
 WRONG = ("refuted", "opposite here")
