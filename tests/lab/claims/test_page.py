@@ -6,7 +6,7 @@ import pytest
 import yaml
 from pairs import ROOT
 
-from layernorm.lab.claims import Claim, Finding, Ledger, page
+from layernorm.lab.claims import Claim, Finding, Ledger, page, sources
 
 
 def entry(id, verdict, *said_by, chapter="03", kind="property"):
@@ -49,7 +49,7 @@ def test_bad_sources_and_verdicts_are_refused():
 
 
 def test_statements_count_what_waits():
-    some = page.SOURCES["summary B"].statements[1].claims[0]
+    some = sources.load()["summary B"].statements[1].claims[0]
     table = page.statements(Ledger([]))
     assert (table["partly open"] == 0).all()
     sums = table[["decided", "partly open", "uncheckable"]].sum(axis=1)
