@@ -30,7 +30,8 @@ def checked(check: Callable) -> Callable:
 
         @functools.wraps(definition)
         def checked_definition(*args, **kwargs):
-            check(**(defaults | dict(zip(parameters, args, strict=False)) | kwargs))
+            if not torch.jit.is_tracing():  # sizes are tensors there
+                check(**(defaults | dict(zip(parameters, args, strict=False)) | kwargs))
             return definition(*args, **kwargs)
 
         return checked_definition

@@ -2,7 +2,9 @@
 
 Each of the two has the same names: `unsupported` and `missing` say why it cannot compute, `faster`
 whether it should, `lstm` and `gru` are the functions of `layernorm.recurrent.definition` without
-projections. There is no second derivative; asking for one is an error.
+projections. Their gradients are the fused ones; who differentiates those again, or asks for many at
+once, gets the definition's. Transforms and traces, which look into the computation, are given the
+definition from the start. Only inside a compiled graph is a second derivative refused.
 """
 
 import functools
@@ -10,6 +12,7 @@ import warnings
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 KINDS = ("lstm", "gru")
@@ -61,8 +64,55 @@ def watched(inputs) -> bool:
     )
 
 
+def seen_through() -> str | None:
+    """Who looks into the computation, so that only the definition will do; None if nobody does.
+
+    A trace would keep addresses of tensors that are gone; a transform finds no rule for the fused
+    computation, or takes its derivative for zero.
+    """
+    if torch.compiler.is_compiling():
+        return None
+    if torch.jit.is_tracing():
+        return "torch.jit.trace records its steps"
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return "torch.func's transforms and forward-mode derivatives differentiate its steps"
+    return None
+
+
+def again(gradients) -> bool:
+    """Whether a backward pass is itself differentiated, or taken for many gradients at once."""
+    functorch = torch._C._functorch
+    return (
+        torch.is_grad_enabled()
+        or torch._C._are_functorch_transforms_active()
+        or any(functorch.is_legacy_batchedtensor(g) for g in gradients if g is not None)
+    )
+
+
+def gradients(function, inputs, outputs_gradients, wanted) -> list[Tensor | None]:
+    """The gradients of `function(*inputs)`, which can be differentiated again.
+
+    Args:
+        inputs: tensors or None; wanted: of which to take the gradient.
+    """
+    with torch.enable_grad():
+        outputs = function(*inputs)
+    pairs = [(y, g) for y, g in zip(outputs, outputs_gradients, strict=True) if g is not None]
+    of = [t for t, w in zip(inputs, wanted, strict=True) if w]
+    found = iter(
+        torch.autograd.grad(
+            [y for y, _ in pairs],
+            of,
+            [g for _, g in pairs],
+            create_graph=torch.is_grad_enabled(),
+            allow_unused=True,
+        )
+    )
+    return [next(found) if w else None for w in wanted]
+
+
 def no_second_derivative(ctx, *_):
     raise NotImplementedError(
-        "the fused recurrent layers have no second derivative; make the layer with "
-        'backend="reference" for create_graph=True'
+        "the fused recurrent layers have no second derivative in a compiled graph; make the layer "
+        'with backend="reference" for create_graph=True'
     )

@@ -13,8 +13,9 @@ between -1/sqrt(H) and 1/sqrt(H), as torch's; gains at 1, biases at 0.
 `backend` says who computes: "reference" is `layernorm.recurrent.definition`, "fused" the compiled
 path for CPUs in `layernorm.recurrent.cpu` or that for GPUs in `layernorm.recurrent.gpu` (an
 error where it cannot be used), and "auto" that path where it can be used and is faster, else the
-definition, with one warning if all that is missing is the library. Second derivatives need
-"reference".
+definition, with one warning if all that is missing is the library. torch.func's transforms, forward
+derivatives and torch.jit.trace are given the definition by "auto"; second derivatives in a compiled
+graph need "reference".
 
 Under autocast the matrix products may be in half precision; states and outputs keep the weights'
 type.
@@ -147,6 +148,10 @@ class _Layer:
     def _computer(self, kind: str, x: Tensor, projection: bool = False):
         """The module whose function computes this layer for x."""
         if self.backend == "reference":
+            return definition
+        if reason := fused.seen_through():
+            if self.backend == "fused":
+                raise ValueError(f'backend "fused" cannot compute this: {reason}; use "auto"')
             return definition
         fast = gpu if x.is_cuda else cpu
         unsupported = fast.unsupported(kind, x.device.type, x.dtype, projection)

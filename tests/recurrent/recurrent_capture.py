@@ -1,12 +1,14 @@
-"""Run as a program, without the import hook that no graph capture can see through: compile and
-export the recurrent layers and cells, compare with the uncaptured ones, and print {case: "ok" or
+"""Run as a program, without the import hook that no graph capture can see through: compile, export
+and trace the recurrent layers and cells, compare with the uncaptured ones, and print {case: "ok" or
 what went wrong}."""
 
 import json
 import sys
+import warnings
 from collections.abc import Callable
 from functools import partial
 
+import pytest
 import torch
 from recurrent.recurrent_reference import LAYERS, backends, shaken
 
@@ -59,6 +61,23 @@ def exported(kind: str, backend: str) -> None:
         torch.testing.assert_close(flat(captured(x)), flat(module(x)))
 
 
+def traced(kind: str, frozen: bool) -> None:
+    """As layers are made by default. A trace that kept addresses would read memory that is gone."""
+    module = shaken(LAYERS[kind](3, 5, bidirectional=True)).requires_grad_(not frozen)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that torch.jit is old, and a trace holds for one shape
+        captured = torch.jit.trace(module, torch.randn(2, 2, 3))
+        if kind != "rnn":
+            refused = LAYERS[kind](3, 5, backend="fused")
+            with pytest.raises(ValueError, match=r'torch\.jit\.trace .*; use "auto"'):
+                torch.jit.trace(refused, torch.randn(2, 2, 3))
+    _used_again = [torch.randn(n) for n in range(1, 200)]
+    x = torch.randn(2, 2, 3)
+    torch.testing.assert_close(flat(captured(x)), flat(module(x)))
+    if not frozen:
+        same(captured, module, x)
+
+
 def jobs() -> dict[str, Callable[[], None]]:
     listed: dict[str, Callable[[], None]] = {}
     for kind in LAYERS:
@@ -66,6 +85,8 @@ def jobs() -> dict[str, Callable[[], None]]:
             listed[f"compile {kind} {backend}"] = partial(compiled, kind, backend)
             listed[f"export {kind} {backend}"] = partial(exported, kind, backend)
         listed[f"compile {kind} cell"] = partial(compiled_cell, kind)
+        for frozen in (False, True):
+            listed[f"trace {kind} auto frozen={frozen}"] = partial(traced, kind, frozen)
     return listed
 
 

@@ -16,7 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from layernorm.recurrent import definition, fused
 from layernorm.recurrent.cpu.binding import call, pool
+from layernorm.recurrent.definition import GRUWeights, LSTMWeights
 from layernorm.recurrent.fused import no_second_derivative, watched
 from layernorm.recurrent.variants import FORMS, Form
 
@@ -30,6 +32,7 @@ class Operator(NamedTuple):
     compute_backward: Callable
     setup: Callable  # what the gradient needs, into ctx
     gradient: Callable  # (ctx, backward, is dx wanted, gradients of the outputs)
+    again: Callable  # (ctx, which are wanted, gradients of the outputs): by the definition
 
 
 class _Direct(torch.autograd.Function):
@@ -46,10 +49,10 @@ class _Direct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
-        operator = ctx.operator  # with create_graph=True the registered one says what is missing
-        backward = operator.backward if torch.is_grad_enabled() else operator.compute_backward
-        wanted = ctx.needs_input_grad[1]
-        return None, *operator.gradient(ctx, backward, wanted, *gradients)
+        operator, wanted = ctx.operator, ctx.needs_input_grad[1:]
+        if fused.again(gradients):
+            return None, *operator.again(ctx, wanted, gradients[:-1])
+        return None, *operator.gradient(ctx, operator.compute_backward, wanted[0], *gradients)
 
 
 def _apply(operator: Operator, *inputs):
@@ -218,8 +221,31 @@ def _lstm_gradient(ctx, backward, needs_dx: bool, dy, dh_n, dc_n, _):
     return *(g if there else None for g, there in zip(of, has, strict=True)), None, None, None, None
 
 
+def _lstm_again(ctx, wanted, gradients):
+    *inputs, batch_sizes = ctx.saved_tensors[2:]
+    eps, variant, reverse = ctx.rest
+
+    def function(x, h0, c0, w_ih, w_hh, b, *pairs):
+        weights = LSTMWeights(w_ih, w_hh, b, *_pairs(pairs))
+        return definition.lstm(x, batch_sizes, h0, c0, weights, eps, variant, reverse)
+
+    found = fused.gradients(function, inputs, gradients, wanted[: len(inputs)])
+    return *found, None, None, None, None, None
+
+
+def _pairs(flat) -> list[tuple[Tensor, Tensor] | None]:
+    """The norms' gains and biases in pairs; None for a norm that is not there."""
+    return [None if g is None else (g, b) for g, b in zip(flat[::2], flat[1::2], strict=True)]
+
+
 LSTM = Operator(
-    _lstm, compute_lstm, _lstm_backward, compute_lstm_backward, _lstm_setup, _lstm_gradient
+    _lstm,
+    compute_lstm,
+    _lstm_backward,
+    compute_lstm_backward,
+    _lstm_setup,
+    _lstm_gradient,
+    _lstm_again,
 )
 lstm = partial(_apply, LSTM)
 
@@ -315,7 +341,27 @@ def _gru_gradient(ctx, backward, needs_dx: bool, dy, dh_n, _):
     return (of_x, dh0, dw_ih, dw_hh, of_bias, dgain_x, dbias, dgain_h, dbias_h, *[None] * 4)
 
 
-GRU = Operator(_gru, compute_gru, _gru_backward, compute_gru_backward, _gru_setup, _gru_gradient)
+def _gru_again(ctx, wanted, gradients):
+    *inputs, batch_sizes = ctx.saved_tensors[2:]
+    eps, reverse = ctx.rest
+
+    def function(x, h0, w_ih, w_hh, b, *pairs):
+        weights = GRUWeights(w_ih, w_hh, b, *_pairs(pairs))
+        return definition.gru(x, batch_sizes, h0, weights, eps, reverse)
+
+    found = fused.gradients(function, inputs, gradients, wanted[: len(inputs)])
+    return *found, None, None, None, None
+
+
+GRU = Operator(
+    _gru,
+    compute_gru,
+    _gru_backward,
+    compute_gru_backward,
+    _gru_setup,
+    _gru_gradient,
+    _gru_again,
+)
 gru = partial(_apply, GRU)
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from layernorm.kernels import launch
-from layernorm.recurrent import checks
+from layernorm.recurrent import checks, definition, fused
+from layernorm.recurrent.definition import GRUWeights, LSTMWeights
 from layernorm.recurrent.fused import no_second_derivative, watched
 from layernorm.recurrent.gpu import graphs
 from layernorm.recurrent.gpu.compute import (
@@ -118,17 +119,33 @@ class _Direct(torch.autograd.Function):
         settings, wanted = ctx.settings, ctx.needs_input_grad[1:]
         inputs, kept = Inputs(*ctx.saved_tensors[:COUNT]), list(ctx.saved_tensors[COUNT:])
         given = (_zeros_of_y(inputs, settings.kind) if dy is None else dy, dh_n, dc_n)
-        if torch.is_grad_enabled():  # create_graph=True: the operator says what is missing
-            sizes = torch.tensor(settings.sizes, dtype=torch.int64)
-            rest = (settings.eps, settings.form, settings.reverse, settings.kind)
-            found = _recurrence_backward(*given, kept, *inputs, sizes, *rest, wanted[0])
-        else:
-            with launch._on(inputs.x.device):
-                if ctx.captured is not None and ctx.captured.holds(kept):
-                    found = ctx.captured.gradient(*given, wanted[0])
-                else:
-                    found = compute_gradient(*given, kept, inputs, settings, wanted[0])
+        if fused.again(given):
+            return None, *_again(settings, inputs, (dy, dh_n, dc_n), wanted)
+        with launch._on(inputs.x.device):
+            if ctx.captured is not None and ctx.captured.holds(kept):
+                found = ctx.captured.gradient(*given, wanted[0])
+            else:
+                found = compute_gradient(*given, kept, inputs, settings, wanted[0])
         return None, *_wanted(found, wanted)
+
+
+def _again(settings: Settings, inputs: Inputs, gradients, wanted) -> list[Tensor | None]:
+    """The gradients by the definition."""
+    sizes = torch.tensor(settings.sizes, dtype=torch.int64)
+    rest = settings.eps, settings.reverse
+
+    def function(x, h0, c0, w_ih, w_hh, b, *flat):
+        pairs = [None if g is None else (g, b) for g, b in zip(flat[::2], flat[1::2], strict=True)]
+        x, w_ih, w_hh = (t.to(h0.dtype) for t in (x, w_ih, w_hh))
+        if settings.form == "gru":
+            weights = GRUWeights(w_ih, w_hh, b, *pairs[:2])
+            y, h_n = definition.gru(x, sizes, h0, weights, *rest)
+            return y.to(settings.kind), h_n, None
+        weights = LSTMWeights(w_ih, w_hh, b, *pairs)
+        outputs = definition.lstm(x, sizes, h0, c0, weights, rest[0], settings.form, rest[1])
+        return outputs[0].to(settings.kind), *outputs[1:]
+
+    return fused.gradients(function, inputs, gradients, wanted)
 
 
 def _computed(inputs: Inputs, settings: Settings):
