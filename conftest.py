@@ -11,7 +11,8 @@ if not torch.cuda.is_available():
 collect_ignore_glob = ["tests/**/kernel_*compile.py"]  # programs, which turn the interpreter off
 if find_spec("triton") is None:  # platforms that have none
     collect_ignore_glob += [
-        "layernorm/kernels/[!_]*.py",
+        "layernorm/kernels/[!_s]*.py",
+        "layernorm/recurrent/gpu/[!_]*.py",
         "tests/kernels/*.py",
         "tests/recurrent/gpu/*.py",
     ]

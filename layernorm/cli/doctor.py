@@ -15,7 +15,8 @@ import torch
 
 from layernorm import LayerNormLSTM, functional, kernels
 from layernorm.lab import data, records
-from layernorm.recurrent import binding, build, fused
+from layernorm.recurrent import cpu
+from layernorm.recurrent.cpu import binding, build
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def _why_no_triton() -> str | None:
 def _recurrent() -> Line:
     """The recurrent layers' compiled path, tried on a small case."""
     topic, name = "backends", "recurrent"
-    if reason := fused.missing():
+    if reason := cpu.missing():
         return Line(topic, name, f"the layers run their definition, slower: {reason}")
     if wrong := _fused_error("cpu"):
         return Line(topic, name, f"the compiled path {wrong}", problem=True)
@@ -137,7 +138,7 @@ def _recurrent_on_gpu() -> Line:
         return Line(topic, name, reason)
     if wrong := _fused_error("cuda"):
         return Line(topic, name, f"the path in Triton {wrong}", problem=True)
-    return Line(topic, name, 'backend="fused" works; "auto" uses it where records say it is faster')
+    return Line(topic, name, 'backend="fused" works; "auto" uses it where it is known to be faster')
 
 
 def _fused_error(device: str) -> str:

@@ -2,10 +2,11 @@
 
 Backends: "reference" is the definition in `layernorm.functional`, "torch" PyTorch's own kernel,
 "triton" this package's on a CUDA device (layer and RMS normalization). "auto" is Triton's where
-records say that it is at least as fast as PyTorch's own, otherwise PyTorch's own wherever it has
-the operation (it has no masked batch normalization).
+`speeds.json` says that it is at least as fast as PyTorch's own, otherwise PyTorch's own wherever
+it has the operation (it has no masked batch normalization).
 """
 
+import math
 from importlib.util import find_spec
 
 import torch
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from layernorm import _validation, functional
+from layernorm.kernels import speeds
 
 BACKENDS = ("auto", "reference", "torch", "triton")
 
@@ -67,12 +69,11 @@ def _kernel(operation: str):
 
 
 def _faster(operation: str, x: Tensor, normalized_shape, *args) -> bool:
-    """Whether records say so. A compiler fuses PyTorch's own with what stands around it."""
+    """Whether Triton's is known to be faster. A compiler fuses PyTorch's own with its neighbors."""
     on_gpu = isinstance(x, Tensor) and x.is_cuda
-    if operation not in _TRITON or not on_gpu or torch.compiler.is_compiling():
+    if operation not in _TRITON or not on_gpu or torch.compiler.is_compiling() or not x.numel():
         return False
-    from layernorm.kernels import measured
-
     tensors = (x, *(t for t in args if isinstance(t, Tensor)))
     gradient = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-    return measured.faster(operation, x, len(normalized_shape), gradient)
+    width = math.prod(x.shape[x.dim() - len(normalized_shape) :])
+    return speeds.faster(operation, x.device, x.dtype, gradient, x.numel() // width, width)

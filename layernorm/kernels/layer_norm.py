@@ -7,12 +7,12 @@ from torch import Tensor
 
 from layernorm import functional
 from layernorm._validation import checked
-from layernorm.kernels import arguments, operator
+from layernorm.kernels import checks, operators
 
-OPERATOR = operator.register("layer_norm", centered=True, definition=functional.layer_norm)
+OPERATOR = operators.register("layer_norm", centered=True, definition=functional.layer_norm)
 
 
-@checked(arguments.layer_norm)
+@checked(checks.layer_norm)
 def layer_norm(
     x: Float[Tensor, "*shape"],
     normalized_shape: Sequence[int],
@@ -34,10 +34,10 @@ def layer_norm(
 
     Source: eq. (3) of the paper, with the gain and bias of eq. (15).
     """
-    return operator.apply(OPERATOR, x, None, weight, bias, len(normalized_shape), eps)[0]
+    return operators.apply(OPERATOR, x, None, weight, bias, len(normalized_shape), eps)[0]
 
 
-@checked(arguments.add_layer_norm)
+@checked(checks.add_layer_norm)
 def add_layer_norm(
     x: Float[Tensor, "*shape"],
     residual: Float[Tensor, "*shape"],
@@ -56,4 +56,4 @@ def add_layer_norm(
 
     Raises: as `layer_norm`.
     """
-    return operator.apply(OPERATOR, x, residual, weight, bias, len(normalized_shape), eps)
+    return operators.apply(OPERATOR, x, residual, weight, bias, len(normalized_shape), eps)

@@ -8,16 +8,16 @@ from torch import Tensor
 
 from layernorm import functional
 from layernorm._validation import checked
-from layernorm.kernels import arguments, operator
+from layernorm.kernels import checks, operators
 
-OPERATOR = operator.register(
+OPERATOR = operators.register(
     "rms_norm",
     centered=False,
     definition=lambda x, shape, weight, _, eps: functional.rms_norm(x, shape, weight, eps),
 )
 
 
-@checked(arguments.rms_norm)
+@checked(checks.rms_norm)
 def rms_norm(
     x: Float[Tensor, "*shape"],
     normalized_shape: Sequence[int],
@@ -37,7 +37,7 @@ def rms_norm(
     return _apply(x, None, normalized_shape, weight, eps)[0]
 
 
-@checked(arguments.add_rms_norm)
+@checked(checks.add_rms_norm)
 def add_rms_norm(
     x: Float[Tensor, "*shape"],
     residual: Float[Tensor, "*shape"],
@@ -61,4 +61,4 @@ def add_rms_norm(
 def _apply(x, residual, normalized_shape, weight, eps) -> tuple[Tensor, Tensor]:
     if eps is None:
         eps = torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
-    return operator.apply(OPERATOR, x, residual, weight, None, len(normalized_shape), eps)
+    return operators.apply(OPERATOR, x, residual, weight, None, len(normalized_shape), eps)

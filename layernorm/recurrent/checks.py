@@ -13,13 +13,14 @@ from layernorm.recurrent.variants import named_variant
 
 
 def lstm(x, batch_sizes, h0, c0, weights, eps, variant, reverse):
-    form, pairs = named_variant(variant), {}
-    for name, has in (("ln_ih", form.ln_ih), ("ln_hh", form.ln_hh)):
+    named, pairs = named_variant(variant).form.named, {}
+    for name in ("ln_ih", "ln_hh"):
         pairs[name] = getattr(weights, name)
-        if not has and pairs[name] is not None:
+        if name in named:
+            continue
+        if pairs[name] is not None:
             raise ValueError(f'weights.{name} must be None: variant "{variant}" has no such norm')
-        if not has:
-            pairs[name] = _stand_in(weights.w_hh)
+        pairs[name] = _stand_in(weights.w_hh)
     _sequences(x, batch_sizes, {"h0": h0, "c0": c0})
     b = _stand_in(weights.w_hh)[0] if weights.b is None else weights.b
     _validation.ln_lstm_step(
@@ -56,14 +57,18 @@ def _sequences(x, batch_sizes, states: dict[str, Tensor]) -> None:
     for name, state in states.items():
         if state.shape[0] != batch:
             raise ValueError(f"{name} must have h0's {batch} rows, got {_shape(state)}")
-    rows = x.shape[0]
+    step_sizes(batch_sizes, x.shape[0], batch)
+
+
+def step_sizes(batch_sizes, rows: int, batch: int) -> list[int]:
+    """How many of x's rows belong to each step."""
     if batch_sizes is None:
         if rows % batch if batch else rows:
             raise ValueError(
                 f"x must have T * {batch} rows, T steps of h0's {batch} sequences, got {rows}; "
                 "give batch_sizes if the sequences' lengths differ"
             )
-        return
+        return [batch] * (rows // batch if batch else 0)
     _tensor("batch_sizes", batch_sizes)
     if batch_sizes.dtype != torch.int64 or batch_sizes.dim() != 1:
         raise TypeError(
@@ -77,6 +82,7 @@ def _sequences(x, batch_sizes, states: dict[str, Tensor]) -> None:
             f"batch_sizes must not increase, start with h0's {batch} rows, stay above 0 and add up "
             f"to x's {rows} rows, got {sizes if len(sizes) < 20 else f'{len(sizes)} other values'}"
         )
+    return sizes
 
 
 def sizes(**named) -> None:

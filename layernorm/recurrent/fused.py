@@ -1,92 +1,40 @@
-"""The layer-normalized LSTM and GRU over whole sequences, fast on CPUs.
+"""What the fused paths for CPUs (`cpu`) and for GPUs (`gpu`) have in common.
 
-The same functions as in `layernorm.recurrent.definition`, computed by the C++ of `native/`: the
-threads split the hidden units, and one pass over a step's rows does both norms, the gates, the
-cell and its norm. Each is registered with torch as an operator (`layernorm::lstm`,
-`layernorm::lstm_backward`, ...), so that `torch.compile` and `torch.export` take it as it is.
-
-float32 and float64 are computed in themselves, float16 and bfloat16 in float32. There is no second
-derivative; asking for one is an error.
+Each of the two has the same names: `unsupported` and `missing` say why it cannot compute, `faster`
+whether it should, `lstm` and `gru` are the functions of `layernorm.recurrent.definition` without
+projections. There is no second derivative; asking for one is an error.
 """
 
-import ctypes
 import functools
 import warnings
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
-from layernorm.recurrent import binding
-from layernorm.recurrent.definition import GRUWeights, LSTMWeights
-
-# How many norms the gates' summed inputs pass, over how many groups of gates, and whether the
-# normalized cell is the next state.
-VARIANTS = {
-    "paper": (2, 1, False),
-    "joint": (1, 1, False),
-    "per_gate": (1, 4, True),
-    "cell_only": (0, 1, False),
-    "carried": (2, 1, True),
-}
+KINDS = ("lstm", "gru")
+TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-def _constant_in_graphs(function):
+def constant_in_graphs(function):
     """As `torch.compiler.assume_constant_result`, which takes a second to import."""
     function._dynamo_marked_constant = True
     return function
 
 
-class SlowPathWarning(RuntimeWarning):
-    """The recurrent layers run their definition although the fused path covers the case."""
-
-
-@_constant_in_graphs
-def refusal(
-    kind: str,
-    device_type: str,
-    dtype: torch.dtype,
-    *,
-    variant: str = "paper",
-    projection: bool = False,
-) -> str | None:
-    """Why the fused path cannot compute this; None if it can.
-
-    The first call that gets as far compiles the library, or loads it.
-    """
-    return unsupported(kind, device_type, dtype, variant, projection) or missing()
-
-
-def unsupported(
-    kind: str, device_type: str, dtype: torch.dtype, variant: str, projection: bool
-) -> str | None:
-    """What the fused path does not do anywhere."""
-    if kind not in ("lstm", "gru"):
+def unsupported(kind: str, dtype: torch.dtype, projection: bool) -> str | None:
+    """Why neither path computes this kind of layer; None if both do."""
+    if kind not in KINDS:
         return f"there is no fused {kind}; the definition computes it"
-    if kind == "lstm" and variant not in VARIANTS:
-        return f"variant {variant!r} is not one of {', '.join(VARIANTS)}"
-    if device_type != "cpu":
-        return f"it runs on CPUs, and the tensors are on {device_type}"
-    if not dtype.is_floating_point:
+    if dtype not in TYPES:
         return f"it computes floating-point numbers, not {dtype}"
     if projection:
         return "it has no projections (proj_size)"
     return None
 
 
-@_constant_in_graphs
-def missing() -> str | None:
-    """Why the library could not be had; None if it is there, compiled now if need be."""
-    library = binding.library()
-    if not isinstance(library, ctypes.CDLL):
-        return str(library)
-    from layernorm.recurrent import operators  # noqa: F401  registers them, before any capture
-
-    return None
-
-
-def faster(kind: str, x: Tensor, units: int) -> bool:
-    """Whether it is faster than the definition for rows x; on CPUs it always was."""
-    return True
+class SlowPathWarning(RuntimeWarning):
+    """The recurrent layers run their definition although a fused path covers the case."""
 
 
 @functools.cache
@@ -99,54 +47,22 @@ def warn_once(reason: str) -> None:
     )
 
 
-def lstm(
-    x: Tensor,
-    batch_sizes: Tensor | None,
-    h0: Tensor,
-    c0: Tensor,
-    weights: LSTMWeights,
-    eps: float = 1e-5,
-    variant: str = "paper",
-    reverse: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """`definition.lstm` without projections: same arguments, same results."""
-    kind, tensors = _computed_in(
-        x, h0, c0, weights.w_ih, weights.w_hh, weights.b,
-        *(weights.ln_ih or (None, None)), *(weights.ln_hh or (None, None)), *weights.ln_c,
-    )  # fmt: skip
-    from layernorm.recurrent import operators
+def watched(inputs) -> bool:
+    """Whether someone looks at operators: graph capture, transforms, modes, special tensors.
 
-    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-    y, h_n, c_n, _ = operators.lstm(*tensors, batch_sizes, eps, variant, reverse, keep)
-    return y.to(kind), h_n.to(kind), c_n.to(kind)
-
-
-def gru(
-    x: Tensor,
-    batch_sizes: Tensor | None,
-    h0: Tensor,
-    weights: GRUWeights,
-    eps: float = 1e-5,
-    reverse: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """`definition.gru`: same arguments, same results."""
-    kind, tensors = _computed_in(
-        x, h0, weights.w_ih, weights.w_hh, weights.b, *weights.ln_ih, *weights.ln_hh
+    Then the operator that is registered with torch must be called; for everyone else its
+    computation is, since torch's bookkeeping takes a tenth of a millisecond.
+    """
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or any(isinstance(t, Tensor) and type(t) not in (Tensor, Parameter) for t in inputs)
     )
-    from layernorm.recurrent import operators
-
-    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-    y, h_n, _ = operators.gru(*tensors, batch_sizes, eps, reverse, keep)
-    return y.to(kind), h_n.to(kind)
 
 
-def _computed_in(x: Tensor, *others: Tensor | None) -> tuple[torch.dtype, list[Tensor | None]]:
-    """The type of the results (float32 under autocast), and the tensors in that to compute in."""
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    kind = compute if torch.is_autocast_enabled("cpu") else x.dtype
-    return kind, [t if t is None or _fits(t, compute) else t.to(compute).contiguous()
-                  for t in (x, *others)]  # fmt: skip
-
-
-def _fits(tensor: Tensor, kind: torch.dtype) -> bool:
-    return tensor.dtype == kind and tensor.is_contiguous()
+def no_second_derivative(ctx, *_):
+    raise NotImplementedError(
+        "the fused recurrent layers have no second derivative; make the layer with "
+        'backend="reference" for create_graph=True'
+    )

@@ -11,7 +11,7 @@ are ln_weight_l{k} and ln_bias_l{k}. The second direction's end in _reverse. Wei
 between -1/sqrt(H) and 1/sqrt(H), as torch's; gains at 1, biases at 0.
 
 `backend` says who computes: "reference" is `layernorm.recurrent.definition`, "fused" the compiled
-path for CPUs in `layernorm.recurrent.fused` or that for GPUs in `layernorm.kernels.recurrent` (an
+path for CPUs in `layernorm.recurrent.cpu` or that for GPUs in `layernorm.recurrent.gpu` (an
 error where it cannot be used), and "auto" that path where it can be used and is faster, else the
 definition, with one warning if all that is missing is the library. Second derivatives need
 "reference".
@@ -28,8 +28,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.utils.rnn import PackedSequence
 
-from layernorm.kernels import recurrent as gpu
-from layernorm.recurrent import checks, definition, fused
+from layernorm.recurrent import checks, cpu, definition, fused, gpu
 from layernorm.recurrent.parameters import GRUParameters, LSTMParameters, RNNParameters
 
 BACKENDS = ("auto", "reference", "fused")
@@ -145,12 +144,12 @@ class _Layer:
                 x = F.dropout(x, self.dropout, self.training)
         return x, [torch.stack(s) for s in zip(*last, strict=True)]
 
-    def _computer(self, kind: str, x: Tensor, variant: str = "paper", projection: bool = False):
+    def _computer(self, kind: str, x: Tensor, projection: bool = False):
         """The module whose function computes this layer for x."""
         if self.backend == "reference":
             return definition
-        fast = gpu if x.is_cuda else fused
-        unsupported = fast.unsupported(kind, x.device.type, x.dtype, variant, projection)
+        fast = gpu if x.is_cuda else cpu
+        unsupported = fast.unsupported(kind, x.device.type, x.dtype, projection)
         reason = unsupported or fast.missing()
         if reason is None and (self.backend == "fused" or fast.faster(kind, x, self.hidden_size)):
             return fast
@@ -223,7 +222,7 @@ class LayerNormLSTM(_Layer, LSTMParameters):
         self._build(*layers, device, dtype, backend, learn_initial_state)
 
     def _sequence(self, x, batch_sizes, states, weights, reverse: bool):
-        computer = self._computer("lstm", x, self.variant, self.proj_size > 0)
+        computer = self._computer("lstm", x, self.proj_size > 0)
         return computer.lstm(x, batch_sizes, *states, weights, self.eps, self.variant, reverse)
 
 

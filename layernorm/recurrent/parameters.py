@@ -97,9 +97,8 @@ class LSTMParameters(Parameters):
         self.forget_bias = forget_bias
 
     def _norms(self) -> dict[str, int]:
-        form = named_variant(self.variant)
-        has = {"ln_ih": form.ln_ih, "ln_hh": form.ln_hh}
-        gates = {norm: size for norm, size in super()._norms().items() if has[norm]}
+        named = named_variant(self.variant).form.named
+        gates = {norm: size for norm, size in super()._norms().items() if norm in named}
         return gates | {"ln_c": self.hidden_size}
 
     def _state_sizes(self) -> tuple[int, ...]:

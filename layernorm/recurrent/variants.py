@@ -87,21 +87,37 @@ def cell_only(x: Tensor, h: Tensor, c: Tensor, w: LSTMWeights, eps: float) -> tu
     return functional._lstm_update(gates, c, w.ln_c, eps, w.w_hr)
 
 
+class Form(NamedTuple):
+    """What is normalized in a step, and what goes on to the next."""
+
+    gates: int  # blocks of H among the summed inputs
+    norms: tuple[int, ...]  # over how many of these blocks each norm of a term goes
+    terms: int  # how many terms have norms of their own; 1: their sum has; 0: nothing has
+    carry: bool = False  # the normalized cell is the next state
+    cell: bool = True
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The names of the norms of the summed inputs, as in `LSTMWeights`."""
+        return ((), ("ln_hh",), ("ln_ih", "ln_hh"))[self.terms]
+
+
 class Variant(NamedTuple):
-    """A step, and which norms its gates have."""
+    """A step of the LSTM, and its form."""
 
     step: Callable[[Tensor, Tensor, Tensor, LSTMWeights, float], tuple[Tensor, Tensor]]
-    ln_ih: bool
-    ln_hh: bool
+    form: Form
 
 
 VARIANTS = {
-    "paper": Variant(paper, ln_ih=True, ln_hh=True),
-    "joint": Variant(joint, ln_ih=False, ln_hh=True),
-    "per_gate": Variant(per_gate, ln_ih=False, ln_hh=True),
-    "cell_only": Variant(cell_only, ln_ih=False, ln_hh=False),
-    "carried": Variant(carried, ln_ih=True, ln_hh=True),
+    "paper": Variant(paper, Form(4, (4,), terms=2)),
+    "joint": Variant(joint, Form(4, (4,), terms=1)),
+    "per_gate": Variant(per_gate, Form(4, (1, 1, 1, 1), terms=1, carry=True)),
+    "cell_only": Variant(cell_only, Form(4, (), terms=0)),
+    "carried": Variant(carried, Form(4, (4,), terms=2, carry=True)),
 }
+GRU = Form(3, (2, 1), terms=2, cell=False)
+FORMS = {name: variant.form for name, variant in VARIANTS.items()} | {"gru": GRU}
 
 
 def named_variant(name: str) -> Variant:

@@ -68,7 +68,7 @@ def test_a_chapter_depends_on_what_it_uses(package, file, text, changed):
 
 def test_a_chapter_without_claims_of_its_own_depends_on_all(package):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CODE[-1])])
-    before = fingerprint(notebook, "21-ledger", package.parent)
+    before = fingerprint(notebook, "the-ledger", package.parent)
     (package / "claims" / "chapter_02.py").write_text("two = 3")
     parse.cache_clear()
-    assert fingerprint(notebook, "21-ledger", package.parent) != before
+    assert fingerprint(notebook, "the-ledger", package.parent) != before

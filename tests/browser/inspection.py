@@ -20,9 +20,11 @@ WIDE, PHONE = {"width": 1400, "height": 900}, {"width": 360, "height": 740}
 
 
 def pages(folder: Path) -> list[str]:
-    """Every page under `folder`, without the theme's templates and the redirect to the first."""
-    found = (p.relative_to(folder).as_posix() for p in sorted(folder.rglob("*.html")))
-    return [path for path in found if not path.startswith("_static/") and path != "index.html"]
+    """Every page under `folder`, without the theme's templates and pages that only lead on."""
+    static, redirect = folder / "_static", 'http-equiv="refresh"'
+    pages = (p for p in sorted(folder.rglob("*.html")) if not p.is_relative_to(static))
+    found = (p for p in pages if redirect not in p.read_text("utf-8").lower())
+    return [path.relative_to(folder).as_posix() for path in found]
 
 
 class _Quiet(SimpleHTTPRequestHandler):

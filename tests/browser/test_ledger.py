@@ -4,7 +4,8 @@ import pytest
 from browser.inspection import PATIENCE, PHONE, WIDE, listen
 
 pytestmark = pytest.mark.browser
-PAGE = "notebooks/21-the-ledger.html"
+PAGE = "notebooks/the-ledger.html"
+BEFORE = "notebooks/21-the-ledger.html"  # until the ledger lost its number
 
 
 @pytest.fixture(params=[WIDE, PHONE], ids=["wide", "phone"])
@@ -97,3 +98,9 @@ def test_a_claim_leads_to_the_row_that_decides_it(page):
         "() => { const { top } = document.querySelector('tr:target').getBoundingClientRect();"
         " return top >= 0 && top < innerHeight; }"
     )
+
+
+def test_the_old_address_leads_to_the_same_place(page, book):
+    page.goto(f"{book.as_uri()}/{BEFORE}#errata-of-the-paper")
+    page.wait_for_url(f"**/{PAGE}#errata-of-the-paper")
+    assert page.locator("div.ledger").count() == 1

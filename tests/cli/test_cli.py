@@ -128,7 +128,10 @@ def test_progress_is_shown_on_a_terminal_alone():
     ("arguments", "message"),
     [
         (("claims", "frist"), "there is no claim 'frist'; did you mean first?"),
-        (("claims", "--kind", "law"), "kind must be one of proof, property, experiment; got 'law'"),
+        (
+            ("claims", "--kind", "law"),
+            "kind must be one of proof, property, experiment, text; got 'law'",
+        ),
         (("claims", "--chapter", "3"), "chapter must be one of 01, 02"),
         (("records", "add", "nowhere.json"), "there is no record nowhere.json"),
         (("data", "fetch", "cifar"), "expected one of digits, mnist, cifar10, got 'cifar'"),

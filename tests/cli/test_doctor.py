@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 from layernorm.cli import app, doctor
 from layernorm.cli.doctor import Line, examine
 from layernorm.lab import records
-from layernorm.recurrent import binding, build, fused, operators
+from layernorm.recurrent import cpu
+from layernorm.recurrent.cpu import binding, build, operators
 
 CONFIG = {"experiment": "digits", "profile": "book", "arm": "layer", "method": "layer", "seed": 0}
 
@@ -79,7 +80,7 @@ def test_backends_are_tried(monkeypatch, backend):
     assert line.problem
 
 
-@pytest.mark.skipif(fused.missing() is not None, reason=str(fused.missing()))
+@pytest.mark.skipif(cpu.missing() is not None, reason=str(cpu.missing()))
 def test_the_compiled_recurrent_path_is_tried(monkeypatch):
     assert found("backends", "recurrent").says.startswith(f"compiled for {build.instruction_set()}")
     right = operators.lstm

@@ -1,44 +1,67 @@
-"""`backend="auto"`: a kernel of ours only where records say that it is as fast as torch's."""
+"""`backend="auto"`: a kernel of ours only where `speeds.json` says it is as fast as torch's."""
+
+import json
 
 import pytest
 import torch
 
 import layernorm
 from layernorm import functional, kernels
-from layernorm.kernels import measured
-from layernorm.lab import records
-from layernorm.lab.records import Record
+from layernorm.kernels import speeds
 
 GPU = "Made-up GPU"
-DEPENDS = ["layernorm.functional"]
 
 
-def record(
-    shape=(4096, 1024, 1), ratio=0.5, *, arm="triton", dtype="float32", mode="forward",
-    machine=GPU, baseline="torch", experiment="bench_layer", depends=None,
-) -> Record:  # fmt: skip
-    options = {"shape": list(shape), "dtype": dtype, "mode": mode, "machine": machine,
-               "baseline": baseline}  # fmt: skip
-    config = {"experiment": experiment, "profile": "quick", "arm": arm, "method": "layer",
-              "seed": 0, "options": options}  # fmt: skip
-    made = records.new(config, {"final": {"error": 0.1}}, {"ratio_high": ratio}, DEPENDS)
-    return made if depends is None else Record(config, made.result, made.timing, depends=depends)
+def entry(shape=(4096, 1024), ratio=0.5, operation="layer_norm", **changes) -> dict:
+    asked = {"operation": operation, "device": GPU, "dtype": "float32", "gradient": False}
+    return asked | {"shape": list(shape), "ratio_high": ratio} | changes
 
 
-def test_which_records_count():
+@pytest.fixture
+def known(tmp_path, monkeypatch):
+    """Write the file that is read; tensors look as if they were on the made-up GPU."""
+
+    def write(*entries: dict) -> None:
+        (tmp_path / "speeds.json").write_text(json.dumps({"schema": 1, "entries": entries}))
+        speeds.entries.cache_clear()
+        speeds.ratios.cache_clear()
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: GPU)
+    monkeypatch.setattr(speeds, "FILE", tmp_path / "speeds.json")
+    write()
+    yield write
+    speeds.entries.cache_clear()
+    speeds.ratios.cache_clear()
+
+
+def test_the_published_file_has_its_form():
+    published = json.loads(speeds.FILE.read_text())
+    assert published["schema"] == 1
+    for one in published["entries"]:
+        assert {name: type(value) for name, value in one.items()} == {
+            name: type(value) for name, value in entry().items()
+        }
+        assert len(one["shape"]) == (4 if one["operation"] in ("lstm", "gru") else 2)
+        assert one["ratio_high"] > 0
+
+
+def test_which_entries_count(known):
     others = [
-        record(arm="definition"),
-        record(dtype="bfloat16"),
-        record(mode="forward+backward"),
-        record(machine="Another GPU"),
-        record(baseline="definition"),
-        record(depends={"layernorm.functional": "0" * 16}),  # of code that has changed
+        entry(operation="rms_norm"),
+        entry(dtype="bfloat16"),
+        entry(gradient=True),
+        entry(device="Another GPU"),
     ]
-    assert measured.ratios(others, GPU, "float32", False) == {}
-    found = [*others, record(), record((16, 8, 128), 0.9), record((16, 1024, 1), 1.2)]
-    assert measured.ratios(found, GPU, "float32", False) == {1024: {4096: 0.5, 16: 1.2}}
-    assert measured.ratios(found, GPU, "float32", True) == {1024: {4096: 0.5}}
-    assert measured.ratios(found, GPU, "bfloat16", False) == {1024: {4096: 0.5}}
+    known(*others)
+    assert speeds.ratios("layer_norm", GPU, "float32", False) == {}
+    layers = [entry((5, 3, 7, 64), ratio, "lstm") for ratio in (0.9, 1.2, 0.8)]
+    known(*others, entry(), entry((16, 128), 0.9), entry((16, 1024), 1.2), *layers)
+    found = {1024: {4096: 0.5, 16: 1.2}, 128: {16: 0.9}}
+    assert speeds.ratios("layer_norm", GPU, "float32", False) == found
+    for case in (("float32", True), ("bfloat16", False)):
+        assert speeds.ratios("layer_norm", GPU, *case) == {1024: {4096: 0.5}}
+    # T B rows of H units; measured several times: the slowest
+    assert speeds.ratios("lstm", GPU, "float32", False) == {64: {15: 1.2}}
 
 
 GRID = {
@@ -68,34 +91,19 @@ GRID = {
     ],
 )
 def test_neighbors_decide(count, width, expected):
-    assert measured.decide(GRID, count, width, itemsize=4) is expected
+    assert speeds.decide(GRID, count, width, itemsize=4) is expected
 
 
 def test_nothing_measured():
-    assert not measured.decide({}, 4096, 1024, 4)
-
-
-@pytest.fixture
-def on_gpu(monkeypatch):
-    """Tensors look as if they were on the made-up GPU, whose records are those in the list."""
-    found: list[Record] = []
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: GPU)
-    monkeypatch.setattr(
-        records, "runs", lambda name: [r for r in found if r.config["experiment"] == name]
-    )
-    measured._ratios.cache_clear()
-    yield found
-    measured._ratios.cache_clear()
+    assert not speeds.decide({}, 4096, 1024, 4)
 
 
 class OnGpu(torch.Tensor):
     is_cuda = True
 
 
-@pytest.mark.parametrize(
-    ("operation", "experiment"), [("layer_norm", "bench_layer"), ("rms_norm", "bench_rms")]
-)
-def test_auto_reads_the_records(on_gpu, monkeypatch, operation, experiment):
+@pytest.mark.parametrize("operation", ["layer_norm", "rms_norm"])
+def test_auto_asks_for_the_speeds(known, monkeypatch, operation):
     used = []
     for name in ("layer_norm", "rms_norm"):
         monkeypatch.setitem(kernels._TORCH, name, lambda *a: used.append("torch") or a[0])
@@ -106,12 +114,12 @@ def test_auto_reads_the_records(on_gpu, monkeypatch, operation, experiment):
 
     def chosen(x, *arguments):
         kernels.run(operation, "auto", x, (8,), *(arguments or args))
-        measured._ratios.cache_clear()
         return used.pop()
 
     x = torch.zeros(4, 8).as_subclass(OnGpu)
-    assert chosen(x) == "torch"  # no record
-    on_gpu.append(record((4, 8, 1), 0.7, experiment=experiment))
+    assert chosen(x) == "torch"  # nothing was measured
+    fast = entry((4, 8), 0.7, operation)
+    known(fast)
     assert chosen(x) == f"triton {operation}"
     assert chosen(torch.zeros(4, 8)) == "torch"
     assert chosen(torch.zeros(5, 8).as_subclass(OnGpu)) == "torch"
@@ -123,20 +131,26 @@ def test_auto_reads_the_records(on_gpu, monkeypatch, operation, experiment):
     assert chosen(x, weight, *args[1:]) == "torch"
     with torch.no_grad():
         assert chosen(x, weight, *args[1:]) == f"triton {operation}"
-    on_gpu.append(record((4, 8, 1), 0.7, experiment=experiment, mode="forward+backward"))
+    known(fast, fast | {"gradient": True})
     assert chosen(x, weight, *args[1:]) == f"triton {operation}"
-    on_gpu.append(record((4, 8, 1), 1.3, experiment=experiment))  # measured twice: the slower
+    known(fast, entry((4, 8), 1.3, operation))  # measured twice: the slower
     assert chosen(x) == "torch"
     assert not used
 
 
-def test_damaged_records_are_no_records(on_gpu, monkeypatch):
-    def damaged(name):
-        raise records.RecordError("damaged")
+def test_neither_records_nor_the_current_directory_are_read(known, monkeypatch, tmp_path):
+    """What lies in ./runs, or in $LAYERNORM_RUNS, has no say."""
+    monkeypatch.chdir(tmp_path)
+    opened, read = [], open
 
-    monkeypatch.setattr(records, "runs", damaged)
-    x = torch.randn(4, 8).as_subclass(OnGpu)
-    assert not measured.faster("layer_norm", x, 1, gradient=False)
+    def watched(file, *args, **options):
+        opened.append(str(file))
+        return read(file, *args, **options)
+
+    monkeypatch.setattr("io.open", watched)
+    monkeypatch.setattr(kernels, "_kernel", lambda name: lambda *a: a[0])
+    layernorm.LayerNorm(8)(torch.zeros(4, 8).as_subclass(OnGpu))
+    assert opened == [str(speeds.FILE)]
 
 
 def test_on_a_cpu_auto_is_pytorchs_own():

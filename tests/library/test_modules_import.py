@@ -1,33 +1,65 @@
-"""`import layernorm` is light: torch, numpy and jaxtyping alone, in little time."""
+"""`import layernorm` is light: torch, numpy and jaxtyping alone, in little time; and so is all that
+a machine with a GPU needs."""
 
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import layernorm
 
 PROGRAM = """
-import json, sys, time
+import importlib, json, sys, time
 import torch
 before, start = set(sys.modules), time.process_time()
 import layernorm
 seconds = time.process_time() - start
+for name in sys.argv[1:]:
+    importlib.import_module(name)
 loaded = sorted({name.partition(".")[0] for name in set(sys.modules) - before})
 json.dump({"seconds": seconds, "loaded": loaded, "names": layernorm.__all__}, sys.stdout)
 """
-HEAVY = {"matplotlib", "sympy", "pandas", "scipy", "sklearn", "typer", "pooch", "altair", "triton"}
+ALLOWED = {"layernorm", "jaxtyping", "wadler_lindig", "numpy", "typing_extensions"}
+
+
+def run(*modules: str) -> dict:
+    command = [sys.executable, "-c", PROGRAM, *modules]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def foreign(outcome: dict) -> set[str]:
+    """What is not in Python itself, of torch's or comes along with jaxtyping."""
+    return set(outcome["loaded"]) - set(sys.stdlib_module_names) - ALLOWED
 
 
 def test_importing_the_package_is_light():
     # processor time, the best of three: a busy machine must not decide
-    runs = []
-    for _ in range(3):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
-        )
-        runs.append(json.loads(done.stdout))
-    assert min(run["seconds"] for run in runs) < 2
-    assert not HEAVY & set(runs[0]["loaded"])
-    # nothing else that is not in Python itself or comes along with jaxtyping
-    foreign = set(runs[0]["loaded"]) - set(sys.stdlib_module_names)
-    assert foreign <= {"layernorm", "jaxtyping", "wadler_lindig", "numpy", "typing_extensions"}
+    runs = [run() for _ in range(3)]
+    assert min(one["seconds"] for one in runs) < 2
+    assert not foreign(runs[0])
     norms = {"LayerNorm", "RMSNorm", "GroupNorm", "InstanceNorm", "BatchNorm", "WeightNormLinear"}
     assert norms | {"functional"} <= set(runs[0]["names"])
+
+
+def modules_in(*places: str) -> list[str]:
+    root = Path(layernorm.__file__).parent.parent
+    files = [f for place in places for f in sorted((root / place).rglob("*.py"))]
+    names = [".".join(f.relative_to(root).with_suffix("").parts) for f in files]
+    return [name.removesuffix(".__init__") for name in names]
+
+
+ENGINE = "layernorm.lab.benchmarks.engine"  # times the experiments' engine, and needs what it needs
+
+
+def test_definitions_layers_kernels_and_benchmarks_are_light():
+    """Beside torch, NumPy and jaxtyping there is what comes with Triton and torch's operators."""
+    needed = {"layernorm.methods", *modules_in("layernorm/recurrent", "layernorm/kernels")}
+    needed |= {*modules_in("layernorm/lab/benchmarks")} - {ENGINE}
+    comes_along = ["torch.library", "triton", "triton.language"]
+    if find_spec("triton") is None:
+        comes_along = comes_along[:1]
+        needed -= {*modules_in("layernorm/recurrent/gpu", "layernorm/kernels")}
+    assert len(needed) > 20
+    assert foreign(run(*sorted(needed))) <= foreign(run(*comes_along))

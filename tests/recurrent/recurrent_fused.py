@@ -2,9 +2,8 @@
 
 import torch
 
-from layernorm.recurrent import definition, fused
-
-VARIANTS = tuple(fused.VARIANTS)
+from layernorm.recurrent import cpu, definition
+from layernorm.recurrent.variants import FORMS
 
 
 def draw(*shape: int, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
@@ -24,7 +23,7 @@ def weights(kind: str, inputs: int, units: int, variant: str = "paper", bias: bo
     b = draw(gates, seed=3, scale=0.3) if bias else None
     if kind == "gru":
         return definition.GRUWeights(w_ih, w_hh, b, pair(gates, 4), pair(gates, 6))
-    terms = fused.VARIANTS[variant][0]
+    terms = FORMS[variant].terms
     norms = (pair(gates, 4) if terms == 2 else None, pair(gates, 6) if terms else None)
     return definition.LSTMWeights(w_ih, w_hh, b, *norms, pair(units, 8))
 
@@ -42,7 +41,7 @@ def both(kind, sizes, inputs, units, variant="paper", reverse=False, bias=True, 
     states = [draw(sizes[0], units, seed=21 + k) for k in range(2 if kind == "lstm" else 1)]
     options = (variant, reverse) if kind == "lstm" else (reverse,)
     results = []
-    for module in (definition, fused):
+    for module in (definition, cpu):
         values = getattr(module, kind)(x, batch_sizes, *states, w, 1e-5, *options)
         slopes = [draw(*v.shape, seed=30 + k).detach() for k, v in enumerate(values)]
         gradients = torch.autograd.grad(values, [x, *states, *leaves(w)], slopes)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import layernorm
-from layernorm.recurrent import fused
+from layernorm.recurrent import cpu
 from layernorm.recurrent.variants import VARIANTS
 
 LAYERS = {
@@ -22,14 +22,14 @@ TORCHS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 
 def backends(kind: str, projection: bool = False) -> tuple[str, ...]:
     """Those that compute such a net, wherever their library can be built."""
-    unsupported = fused.unsupported(kind, "cpu", torch.float64, "paper", projection)
+    unsupported = cpu.unsupported(kind, "cpu", torch.float64, projection)
     return ("reference",) if unsupported else ("reference", "fused")
 
 
 def usable(backend: str) -> str:
     """The backend; the test is skipped where the fused path's library cannot be built."""
-    if backend == "fused" and fused.missing():
-        pytest.skip(fused.missing())
+    if backend == "fused" and cpu.missing():
+        pytest.skip(cpu.missing())
     return backend
 
 

@@ -21,7 +21,7 @@ from layernorm.lab.benchmarks import gate, loops
 from layernorm.lab.benchmarks.harness import times
 from layernorm.lab.benchmarks.report import MEASURED, Row
 from layernorm.lab.benchmarks.timing import CpuTimer, Timer, interleaved
-from layernorm.recurrent import LayerNormGRU, LayerNormLSTM, fused
+from layernorm.recurrent import LayerNormGRU, LayerNormLSTM, cpu
 
 Shape = tuple[int, int, int, int]  # T steps, B sequences, I inputs, H units
 MODES = ("training", "inference")
@@ -167,7 +167,7 @@ def measure(
     shape = tuple(shape)
     expected: dict[loops.Loop, list[gate.Expected]] = {}
     rows, runs = {}, {}
-    path = {"path": fused.refusal(kind, "cpu", torch.float32) or "fused"} if OURS in names else {}
+    path = {"path": cpu.refusal(kind, "cpu", torch.float32) or "fused"} if OURS in names else {}
     for name in names:
         subject = SUBJECTS[kind][name]
         rows[name] = Row(

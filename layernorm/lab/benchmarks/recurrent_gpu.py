@@ -18,7 +18,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from layernorm.kernels.recurrent import missing
 from layernorm.lab import records
 from layernorm.lab.benchmarks import gate, loops, memory, recurrent
 from layernorm.lab.benchmarks.harness import times
@@ -27,6 +26,7 @@ from layernorm.lab.benchmarks.report import MEASURED, NO_DEVICE, Row, from_recor
 from layernorm.lab.benchmarks.timing import CudaTimer, Timer, interleaved
 from layernorm.lab.records.table import own
 from layernorm.recurrent import LayerNormGRU, LayerNormLSTM
+from layernorm.recurrent.gpu import missing
 
 OURS, BASELINE = "fused", "torch"
 PROFILE = "cuda"
@@ -40,7 +40,6 @@ GRID: tuple[Shape, ...] = tuple(
 # Type of the inputs and parameters; whether products in float32 may round to TF32, as cuDNN's do
 # unless it is told otherwise. Both sides have the same setting.
 PRECISIONS = ((torch.bfloat16, False), (torch.float32, False), (torch.float32, True))
-_PARTS = ("", "_compute", "_graphs", "_gru", "_lstm", "_math", "_operator", "_step", "_sums")
 DEPENDS = (
     "layernorm.lab.benchmarks.recurrent_gpu",
     "layernorm.lab.benchmarks.recurrent",
@@ -48,7 +47,6 @@ DEPENDS = (
     "layernorm.recurrent",
     "layernorm.kernels.launch",
     "layernorm.kernels.rows",
-    *(f"layernorm.kernels.recurrent{part}" for part in _PARTS),
 )
 _OTHERS = (BASELINE, "script", "definition")
 SUBJECTS: dict[str, dict[str, Subject]] = {

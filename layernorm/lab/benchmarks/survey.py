@@ -38,7 +38,8 @@ DEFINED = (
     "layernorm.functional",
 )
 KERNELS = tuple(
-    f"layernorm.kernels.{name}" for name in ("rows", "launch", "operator", "layer_norm", "rms_norm")
+    f"layernorm.kernels.{name}"
+    for name in ("rows", "launch", "operators", "layer_norm", "rms_norm")
 )
 OTHERS = ("layernorm.lab.benchmarks.peers",)
 DIGITS = 6  # of times in records

@@ -1,4 +1,4 @@
-"""What the paper and its summaries say, how each statement is checked, and the verdict.
+"""The registry of claims: what the paper and its summaries say, a check of each, the verdict.
 
 A chapter declares its claims in `layernorm/lab/claims/chapter_NN.py`, or several files
 `chapter_NN_topic.py`; they are found by their names. A complete one::
@@ -16,7 +16,6 @@ A chapter declares its claims in `layernorm/lab/claims/chapter_NN.py`, or severa
     @claim(
         id="mean-of-output-is-zero",
         statement="Without gain and bias, the outputs of one case have mean zero.",
-        said_by=("paper eq. 3", "summary B"),
         kind="property",
         chapter="03",
         rule="proved if |mean| < 1e-12 in float64 for 100 random cases of 1 to 64 units",
@@ -35,12 +34,7 @@ A chapter declares its claims in `layernorm/lab/claims/chapter_NN.py`, or severa
 
 
     declare(  # no check yet: "not yet tested"
-        id="converges-faster/handwriting", statement="…", said_by=("paper section 6.5",),
-        kind="experiment", chapter="18",
-    )
-    declare(  # nothing could check it: "uncheckable"
-        id="inspired-by-neuroscience", statement="…", said_by=("summary C",),
-        kind="property", chapter="03", uncheckable="it is about the authors' motives",
+        id="converges-faster/handwriting", statement="…", kind="experiment", chapter="18",
     )
 
 Rules for a check:
@@ -53,13 +47,14 @@ Rules for a check:
 - `evidence` is the same text on every machine: state a bound ("below 1e-12") or round until other
   processors and thread counts cannot change the digits; raw values go into `numbers`, which no
   page shows. Statements are plain text: write μ and σ, not TeX.
-- Verdicts: a proof or property is `proved`, `refuted` or `conditional` (with
-  `condition="eps = 0"`, shown as "Holds if eps = 0."); an experiment is `supported here`,
-  `opposite here`, `no difference here` or `inconclusive` (with `reason="…"`). Others are refused.
+- Verdicts are those of `VERDICTS`; `conditional` takes a `condition="eps = 0"`, shown as "Holds if
+  eps = 0.", `inconclusive` and `depends` a `reason="…"`.
 - Every proof and property names a `sabotage`, `(dotted target, mutant)`. The tests put the mutant
   in the target's place and require the check to finish with *another verdict*: to raise is not
   enough. As with `mock.patch`, the target is the place where the check looks the name up: call
   `F.layer_norm`, not a name imported from the module, or name your own module's attribute.
+- Who says a claim stands in `sources/*.yaml`: statements of the paper and of its summaries name the
+  claims that decide them. A claim that none names is this book's.
 - One claim for each experiment a statement is about, `faster-per-update/mnist`, owned by the
   chapter of that experiment. Exactly one claim has an id.
 
@@ -75,17 +70,17 @@ import pkgutil
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from layernorm.lab.claims import sources
 from layernorm.lab.claims.render import Ledger
 from layernorm.lab.claims.schema import (
     CHAPTERS,
     KINDS,
     NOT_YET_TESTED,
-    UNCHECKABLE,
     VERDICTS,
     Claim,
     ClaimError,
@@ -121,21 +116,23 @@ def declare(
     *,
     id: str,
     statement: str,
-    said_by: str | Sequence[str],
     kind: str,
     chapter: str,
     rule: str | None = None,
     check: Callable[[], Finding] | None = None,
-    uncheckable: str | None = None,
     sabotage: tuple[str, object] | None = None,
+    said_by: str | Sequence[str] | None = None,
 ) -> Claim:
-    """Adds a claim to the registry; without a check it is `not yet tested` or `uncheckable`.
+    """Add a claim to the registry; without a check it is `not yet tested`.
+
+    Who says it follows from the sources, unless `said_by` is given.
 
     Raises:
         ClaimError: a field breaks the rules of `Claim`, or another claim has this id.
     """
-    sources = (said_by,) if isinstance(said_by, str) else tuple(said_by)
-    new = Claim(id, statement, sources, kind, chapter, rule, check, uncheckable, sabotage)
+    given = (said_by,) if isinstance(said_by, str) else said_by
+    said = sources.said_by(id) if given is None else tuple(given)
+    new = Claim(id, statement, said, kind, chapter, rule, check, sabotage)
     old = _registry.get(id)
     if old is not None and _identity(old) != _identity(new):
         raise ClaimError(
@@ -151,36 +148,18 @@ def _identity(claim: Claim) -> tuple:
     """Equal when a chapter file is merely executed again, as test collectors and reloads do."""
     name = getattr(claim.check, "__qualname__", None)
     fields = (claim.statement, claim.said_by, claim.kind, claim.chapter, claim.rule)
-    return (*fields, claim.uncheckable, name)
+    return (*fields, name)
 
 
-def claim(
-    *,
-    id: str,
-    statement: str,
-    said_by: str | Sequence[str],
-    kind: str,
-    chapter: str,
-    rule: str,
-    sabotage: tuple[str, object] | None = None,
-) -> Callable[[Callable[[], Finding]], Callable[[], Finding]]:
-    """Decorates the function that decides a claim; arguments are the fields of `Claim`.
+def claim(**fields: Any) -> Callable[[Callable[[], Finding]], Callable[[], Finding]]:
+    """Register the function that decides a claim, a decorator; arguments are those of `declare`.
 
     Raises:
         ClaimError: a field breaks the rules of `Claim`, or another claim has this id.
     """
 
     def register(check: Callable[[], Finding]) -> Callable[[], Finding]:
-        declare(
-            id=id,
-            statement=statement,
-            said_by=said_by,
-            kind=kind,
-            chapter=chapter,
-            rule=rule,
-            check=check,
-            sabotage=sabotage,
-        )
+        declare(check=check, **fields)
         return check
 
     return register
@@ -249,8 +228,6 @@ def decide(id: str) -> Finding:
             returned is not a finding of the claim's kind.
     """
     claim = get(id)
-    if claim.uncheckable is not None:
-        return Finding(UNCHECKABLE, reason=claim.uncheckable)
     if claim.check is None:
         return Finding(NOT_YET_TESTED, evidence=f"Chapter {claim.chapter} will decide it.")
     try:

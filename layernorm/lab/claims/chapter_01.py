@@ -50,7 +50,6 @@ def by_case(x, *args, **options):
     id="inactive-region-avoided",
     statement="Normalization keeps the input of the activation function out of its inactive "
     "region.",
-    said_by="summary D",
     kind="property",
     chapter="01",
     rule=f"tanh, inactive beyond |a| = {EDGE}: proved if no case has more than 1/{EDGE}² of its "
@@ -86,7 +85,6 @@ def off_standard(values: Tensor, dim: int) -> float:
     id="layer-inputs-standardized",
     statement="Normalization gives the input of each layer mean 0 and variance 1, the same for "
     "every mini-batch.",
-    said_by="summary D",
     kind="property",
     chapter="01",
     rule="summed inputs whose units differ in mean and scale, two batches of 64 cases, 32 units: "
@@ -124,7 +122,6 @@ def layer_inputs_standardized() -> Finding:
 @claim(
     id="covariate-shift-is-correlation",
     statement="Covariate shift is high correlation in the summed inputs to different units.",
-    said_by="summary A",
     kind="property",
     chapter="01",
     rule="refuted if summed inputs can drift by 3 standard deviations with mean squared "
@@ -154,7 +151,6 @@ def covariate_shift_is_correlation() -> Finding:
 @claim(
     id="removes-correlation",
     statement="Layer normalization removes the correlation of summed inputs to different units.",
-    said_by="summary A",
     kind="property",
     chapter="01",
     rule="64 units with a common cause, of correlation 0.9: proved if the mean squared correlation "
@@ -185,7 +181,6 @@ def removes_correlation() -> Finding:
     id="layer-normalization-cannot-decorrelate",
     statement="Without gain and bias, the outputs of layer normalization are never uncorrelated: "
     "in every case the products of two different ones average to -1/(H - 1).",
-    said_by="this book",
     kind="property",
     chapter="01",
     rule="proved if so to 1e-12 for 100 random cases of each H from 2 to 65 units",
@@ -209,7 +204,6 @@ def layer_normalization_cannot_decorrelate() -> Finding:
     id="per-unit-methods-keep-correlations",
     statement="Batch and weight normalization leave every correlation of two summed inputs as it "
     "is.",
-    said_by="this book",
     kind="property",
     chapter="01",
     rule="proved if the correlation matrices of 500 cases of 16 units agree to 1e-12",

@@ -33,7 +33,6 @@ def weight_gradient(w: Tensor, h: Tensor, back: Tensor, normalize: bool) -> Tens
     id="gradients-follow-the-layer-below",
     statement="The gradient of a layer's weights depends on the outputs of the layer below; layer "
     "normalization takes away what depends on their length, not on their direction.",
-    said_by=("paper section 2", "summary A"),
     kind="property",
     chapter="01",
     rule="proved if for 20 random layers and cases the rows of the gradient are parallel to h, "
@@ -75,7 +74,6 @@ def network(scale: float = 1.0, method: str = "layer", eps: float = 0.0) -> nn.S
     id="initial-function-ignores-scale",
     statement="At the start, a layer-normalized network computes the same whatever the scale of "
     "its hidden weights.",
-    said_by="summary C",
     kind="property",
     chapter="01",
     rule="net of 8-16-16-3 units, hidden weights times c: proved if for c = 0.0001 to 1000 the "
@@ -136,7 +134,6 @@ def learn(
     id="initial-scale-is-a-learning-rate",
     statement="A layer-normalized network whose hidden weights start c times larger learns as if "
     "their learning rate were c² times smaller (SGD) or c times smaller (Adam).",
-    said_by="this book",
     kind="property",
     chapter="01",
     rule="proved if after 30 updates from c = 0.1 and c = 10, eps = 0, the logits agree with those "

@@ -69,7 +69,6 @@ def of_two(x, mean, var, **options):
     id="batch-output-depends-on-other-cases",
     statement="In training, batch normalization makes the output for one case depend on the other "
     "cases of its batch; in evaluation it does not.",
-    said_by=("paper section 2", "summary C", "summary D"),
     kind="property",
     chapter="02",
     rule="proved if over 20 batches of 6 cases and 4 units the largest derivative of one case's "
@@ -95,7 +94,6 @@ def batch_output_depends_on_other_cases() -> Finding:
     id="batch-treats-each-unit-apart",
     statement="Batch normalization normalizes every unit on its own: no unit's output depends on "
     "another unit.",
-    said_by=("summary A", "summary D"),
     kind="property",
     chapter="02",
     rule="proved if in 20 batches of 6 cases and 4 units all derivatives across units are 0",
@@ -114,7 +112,6 @@ def batch_treats_each_unit_apart() -> Finding:
     id="batch-output-has-mean-0-variance-1",
     statement="Under batch normalization every unit has mean 0 and variance 1 in every mini-batch, "
     "so that a layer's input does not jitter from one mini-batch to the next.",
-    said_by="summary D",
     kind="property",
     chapter="02",
     rule="with the batch's statistics, 500 batches of 128 for each of the standard deviations 10, "
@@ -147,7 +144,6 @@ def batch_output_has_mean_0_variance_1() -> Finding:
 @claim(
     id="no-batch-normalization-at-batch-size-1",
     statement="Batch normalization cannot be used at batch size 1, as in online learning.",
-    said_by=("paper section 1", "summary A", "summary C", "summary D"),
     kind="property",
     chapter="02",
     rule="conditional if training on one case with one value a unit is refused, copies of one case "
@@ -187,7 +183,6 @@ def _refused(function, *args) -> bool:
     id="batch-of-n-bounds-the-output",
     statement="In a batch of N no normalized value exceeds √(N − 1), whatever the data; at N = 2 "
     "every output is ±1 and no gradient passes.",
-    said_by="this book",
     kind="property",
     chapter="02",
     rule="eps = 0: proved if to 1e-9 no value exceeds the bound for N = 2 to 64, over Gaussian and "
@@ -222,7 +217,6 @@ def batch_of_n_bounds_the_output() -> Finding:
     id="small-batches-estimate-badly",
     statement="The smaller the batch, the worse its statistics stand for the whole of the data, "
     "so batch normalization restricts how small a batch may be.",
-    said_by=("paper abstract", "paper section 2", "summary A", "summary C", "summary D"),
     kind="property",
     chapter="02",
     rule="proved if the error of the batch mean and variance, over 4000 units and N = 8 to 512, "
@@ -252,7 +246,6 @@ def small_batches_estimate_badly() -> Finding:
     id="batch-computes-otherwise-in-evaluation",
     statement="Batch normalization computes something else in evaluation, by running statistics, "
     "than it did in training.",
-    said_by=("paper abstract", "summary A", "summary C", "summary D"),
     kind="property",
     chapter="02",
     rule="proved if, although the running statistics are exactly those of the population, the "
@@ -278,7 +271,6 @@ def batch_computes_otherwise_in_evaluation() -> Finding:
 @claim(
     id="running-statistics-stand-for-all-training-data",
     statement="The running averages estimate the mean and variance over all training cases.",
-    said_by="summary D",
     kind="property",
     chapter="02",
     rule="momentum 0.1, batches of 16: refuted if with weights at rest the average over 1000 units "

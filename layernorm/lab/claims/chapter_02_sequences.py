@@ -48,7 +48,6 @@ def moved_by_padding(normalize) -> float:
     id="padding-enters-batch-statistics",
     statement="Over [batch × steps, units], padded steps enter the mean and variance of batch "
     "normalization.",
-    said_by="summary D",
     kind="property",
     chapter="02",
     rule="when 20 more steps of zeros are appended: conditional if the valid outputs move by more "
@@ -73,7 +72,6 @@ def padding_enters_batch_statistics() -> Finding:
 @claim(
     id="padding-leaves-layer-normalization-alone",
     statement="Layer normalization over the innermost dimension does not conflict with padding.",
-    said_by="summary D",
     kind="property",
     chapter="02",
     rule="proved if 20 more steps of zeros move the valid outputs by less than 1e-12",
@@ -93,7 +91,6 @@ def padding_leaves_layer_normalization_alone() -> Finding:
     id="later-steps-rest-on-fewer-cases",
     statement="With sequences of different lengths, later steps have ever fewer valid cases, which "
     "works like an ever smaller batch.",
-    said_by="summary D",
     kind="property",
     chapter="02",
     rule="64 sequences of 1 to 20 steps, 2000 units: proved if the number n of valid cases never "
@@ -124,7 +121,6 @@ def later_steps_rest_on_fewer_cases() -> Finding:
     id="no-statistics-beyond-the-longest-training-sequence",
     statement="Batch normalization of a recurrent network is in trouble where a test sequence is "
     "longer than all training sequences: there are no statistics for the further steps.",
-    said_by=("paper section 3.1", "summary C", "summary D"),
     kind="property",
     chapter="02",
     rule="statistics for each of 20 steps, the last one's used for step 80: proved if the standard "
@@ -164,7 +160,6 @@ def _spread_at_step_80(carry: float) -> float:
     statement="Where a unit has no variance over the batch, as at a first step with the same input "
     "for all, batch normalization multiplies gradients by 1/√eps; so does layer normalization "
     "where all units of a case agree.",
-    said_by="this book",
     kind="property",
     chapter="02",
     rule="proved if for six equal values the largest singular value of the Jacobian is 1/√eps to "

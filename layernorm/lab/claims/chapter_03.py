@@ -47,7 +47,6 @@ def over_the_batch(x, normalized_shape, weight=None, bias=None, eps=EPS):
     id="independent-of-batch-size",
     statement="Layer normalization does not depend on the size of the mini-batch, nor on what else "
     "is in it.",
-    said_by=("paper section 3", "summary A", "summary B", "summary C", "summary D"),
     kind="property",
     chapter="03",
     rule="1000 cases of 1, 2, 5, 64 and 1023 units, float32 and float64, the definition and "
@@ -78,7 +77,6 @@ def independent_of_batch_size() -> Finding:
 @claim(
     id="no-dependencies-between-cases",
     statement="Layer normalization introduces no dependency between training cases.",
-    said_by="paper section 1",
     kind="property",
     chapter="03",
     rule="proved if in 20 batches of 5 cases and 4 units every derivative of one case's output "
@@ -103,7 +101,6 @@ def no_dependencies_between_cases() -> Finding:
     id="same-in-training-and-evaluation",
     statement="Layer normalization computes the same in training and in evaluation; no statistics "
     "have to be stored for later.",
-    said_by=("paper abstract", "summary A", "summary B", "summary C", "summary D"),
     kind="property",
     chapter="03",
     rule="proved if after 10 batches in training mode the module's state holds its gain and bias "
@@ -127,7 +124,6 @@ def same_in_training_and_evaluation() -> Finding:
 @claim(
     id="usable-at-batch-size-1",
     statement="Layer normalization works with a single training case, as in online learning.",
-    said_by=("paper section 3", "summary A", "summary C"),
     kind="property",
     chapter="03",
     rule="100 single cases of 3 to 64 units, eps = 0: proved if each output varies over the units "
@@ -155,7 +151,6 @@ def usable_at_batch_size_1() -> Finding:
     id="one-mean-and-spread-per-case",
     statement="All units of a layer share one mean and one standard deviation; different training "
     "cases have different ones.",
-    said_by=("paper section 3", "summary A", "summary C", "summary D"),
     kind="property",
     chapter="03",
     rule="100 cases of 16 units: the slope between input and output is the same for all pairs of "

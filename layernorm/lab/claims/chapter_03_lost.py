@@ -36,7 +36,6 @@ def without_gain(x, mean, var, weight=None, bias=None, **options):
     id="output-has-mean-0-variance-1",
     statement="The first of layer normalization's two steps gives every case mean 0 and variance 1 "
     "over its units.",
-    said_by="summary D",
     kind="property",
     chapter="03",
     rule="200 cases of 64 units for each of the standard deviations 10, 1 and √eps, and 200 of one "
@@ -69,7 +68,6 @@ def output_has_mean_0_variance_1() -> Finding:
     statement="Layer normalization maps the H summed inputs of a case to a sphere of H − 2 "
     "dimensions: radius √H, orthogonal to (1, …, 1). One unit always gives its bias, two units "
     "give ±g + b.",
-    said_by="this book",
     kind="property",
     chapter="03",
     rule="eps = 0, 5 cases for each H from 2 to 12: proved if exactly H − 2 singular values of "
@@ -101,7 +99,6 @@ def loses_two_dimensions() -> Finding:
     id="gain-and-bias-restore-batch-normalization",
     statement="The learned gain and bias let batch normalization restore the expressive power of "
     "the original data.",
-    said_by="summary D",
     kind="property",
     chapter="03",
     rule="50 batches of 20 cases and 8 units: proved if with g = √(σ² + eps) and b = μ the output "
@@ -129,7 +126,6 @@ def gain_and_bias_restore_batch_normalization() -> Finding:
     id="gain-and-bias-restore-layer-normalization",
     statement="The learned gain and bias let layer normalization restore the expressive power of "
     "the original data.",
-    said_by="summary D",
     kind="property",
     chapter="03",
     rule="eps = 0, 200 cases of 8 units, the gain and bias of each unit fitted to give its input "
@@ -159,7 +155,6 @@ def gain_and_bias_restore_layer_normalization() -> Finding:
     id="invariant-to-a-shift-of-one-case",
     statement="Layer normalization is invariant to shifting and scaling the features of a single "
     "training case.",
-    said_by=("paper section 7", "summary E"),
     kind="property",
     chapter="03",
     rule="eps = 0, 50 layers with 6 inputs and 8 units: refuted if scaling x by 0.1 or 10, or "
@@ -198,7 +193,6 @@ def center(x):
     id="centering-absorbs-a-data-shift",
     statement="Where the data are centered, a shift of the data set does not reach layer "
     "normalization, which is not invariant to it.",
-    said_by="summary C",
     kind="property",
     chapter="03",
     rule="eps = 0, 50 layers on 20 cases of 6 features, each feature shifted by its own constant: "

@@ -37,7 +37,6 @@ def error(norm, a, eps=EPS) -> float:
     id="eps-inside-the-root-bounds-the-gain",
     statement="With eps inside the root a nearly constant case is amplified by at most 1/√eps, 316 "
     "times; with eps added to σ it would be up to 1/eps, 100,000 times.",
-    said_by="this book",
     kind="property",
     chapter="03",
     rule="100 cases of 32 units with standard deviation 1e-8, eps = 1e-5: proved if each is "
@@ -61,7 +60,6 @@ def eps_inside_the_root_bounds_the_gain() -> Finding:
     id="one-pass-variance-fails-at-large-means",
     statement="In float32 the variance E[x²] − E[x]² of summed inputs with mean 10,000 and "
     "standard deviation 1 is useless; the variance of the deviations is not.",
-    said_by="this book",
     kind="property",
     chapter="03",
     rule="100 cases of 512 units: proved if E[x²] − E[x]² gives a NaN or an error above 0.1 and "
@@ -84,7 +82,6 @@ def one_pass_variance_fails_at_large_means() -> Finding:
     id="half-precision-needs-float32-statistics",
     statement="In float16 and bfloat16 layer normalization should compute its statistics in "
     "float32: then the only error is the rounding of the result.",
-    said_by="this book",
     kind="property",
     chapter="03",
     rule="100 cases of 512 units with mean 100 and standard deviation 1, both types: proved if the "

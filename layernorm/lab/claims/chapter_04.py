@@ -27,7 +27,6 @@ def one_length(v, g, dim=0):
     id="layer-norm-mixes-features",
     statement="Layer normalization mixes the features of a case: where some of them are measured "
     "in smaller units, so that their numbers grow, the outputs of all the others shrink.",
-    said_by=("summary D",),
     kind="property",
     chapter="04",
     rule="for 100 random cases of 12 features, 4 of which are multiplied by 1, 10, 100, 1000: "
@@ -57,7 +56,6 @@ def layer_norm_mixes_features() -> Finding:
     id="weight-norm-divides-by-length",
     statement="Weight normalization divides the summed input of a unit by the L2 norm of its "
     "incoming weights, and subtracts no mean.",
-    said_by=("paper eq. 5", "summary A"),
     kind="property",
     chapter="04",
     rule="proved if for 100 random layers of 8 inputs and 5 units, in float64, the summed inputs "
@@ -85,7 +83,6 @@ def weight_norm_divides_by_length() -> Finding:
     id="mixed-units/digits",
     statement="Normalizing the features of a case together is a great problem where their units "
     "differ: a network learns worse from them than from features standardized one by one.",
-    said_by=("summary D",),
     kind="experiment",
     chapter="04",
     rule="study mixed_units: a third of the pixels in a unit 100 times smaller. Favored: each "

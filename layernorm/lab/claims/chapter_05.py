@@ -10,7 +10,6 @@ from layernorm import functional as F
 from layernorm.lab.claims import Finding, claim
 
 DERIVE = "layernorm.symbolic.gradients.derive"
-BOOK = {"said_by": "this book", "chapter": "05"}
 
 
 def verdict(holds: bool) -> str:
@@ -41,7 +40,7 @@ def without_second_reduction(method):
     rule="proved if the mean over the units of the derived gradient is 0 for a symbolic H, "
     "a symbolic gradient from above and a symbolic eps",
     sabotage=(DERIVE, derived_for_rms),
-    **BOOK,
+    chapter="05",
 )
 def gradient_has_mean_zero() -> Finding:
     from layernorm.symbolic import gradients
@@ -65,7 +64,7 @@ def gradient_has_mean_zero() -> Finding:
     rule="proved if the sum over the units of gradient times x_hat is 0 for symbolic H and eps, "
     "conditional if it is only for eps = 0",
     sabotage=(DERIVE, without_second_reduction),
-    **BOOK,
+    chapter="05",
 )
 def gradient_orthogonal_to_output() -> Finding:
     import sympy
@@ -97,7 +96,7 @@ def gradient_orthogonal_to_output() -> Finding:
     rule="proved if the formulas derived for vectors of symbolic length are identical expressions "
     "with two sums, and that for RMS normalization is theirs without the plain sum",
     sabotage=(DERIVE, derived_for_rms),
-    **BOOK,
+    chapter="05",
 )
 def batch_and_layer_share_their_backward_pass() -> Finding:
     import sympy
@@ -136,7 +135,7 @@ def statistics_as_constants(method):
     "those of automatic differentiation through layernorm.functional to 1e-10 of the largest, or "
     "of 1",
     sabotage=("layernorm.symbolic.function", statistics_as_constants),
-    **BOOK,
+    chapter="05",
 )
 def derived_code_is_the_gradient() -> Finding:
     from layernorm import symbolic
@@ -192,7 +191,7 @@ def forgetful(step):
     rule="20 draws each: proved if the gradients of all inputs and parameters equal those of "
     "automatic differentiation through layernorm.functional to 1e-10",
     sabotage=("layernorm.symbolic.recurrent.function", forgetful),
-    **BOOK,
+    chapter="05",
 )
 def derived_recurrent_steps() -> Finding:
     from layernorm.symbolic import recurrent

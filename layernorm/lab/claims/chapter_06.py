@@ -67,7 +67,6 @@ for name, title, mutant in (
         id=f"table-1-row-{name}",
         statement=f"{title} normalization is invariant under the transformations for which Table 1 "
         "says yes, and not under the others.",
-        said_by=("paper section 5.1", "paper table 1", "summary A", "summary C"),
         rule="proved if all six cells, decided without knowing the table, are its cells; "
         "conditional if a proof needs a condition that the paper does not state",
         check=lambda name=name: row_is(name, PAPER[name]),
@@ -88,7 +87,6 @@ for name, title, expected, sentence, mutant in (
     declare(
         id=f"table-1-row-{name}",
         statement=f"In Table 1, {title} normalization {sentence}.",
-        said_by="this book",
         rule="as for the rows of the paper's table",
         check=lambda name=name, expected=expected: row_is(name, expected),
         sabotage=(STATISTICS, swapped(name, mutant)),
@@ -114,7 +112,6 @@ def invariant_under(method: str, *transformations: str) -> Finding:
     id="layer-norm-ignores-scale-and-center-of-weights",
     statement="Layer normalization gives the same outputs where all weights of the layer are "
     "re-scaled by one δ and every weight vector is shifted by one γ.",
-    said_by=("paper section 5.1", "paper eq. 6", "summary C"),
     rule="proved if both cells of Table 1 are: the second transformation then keeps what the first "
     "kept; conditional if a proof needs a condition that the paper does not state",
     sabotage=(STATISTICS, swapped("layer", "batch")),
@@ -128,7 +125,6 @@ def layer_norm_ignores_scale_and_center_of_weights() -> Finding:
     id="layer-norm-ignores-scale-of-a-case",
     statement="With layer normalization the output, and so the prediction, does not change where a "
     "single case is re-scaled.",
-    said_by=("paper section 5.1", "paper eq. 7", "summary A"),
     rule="proved for every size; conditional if the proof needs a condition that the paper does "
     "not state",
     sabotage=(STATISTICS, swapped("layer", "batch")),
@@ -141,7 +137,6 @@ def layer_norm_ignores_scale_of_a_case() -> Finding:
 @claim(
     id="all-methods-ignore-scale-of-the-data",
     statement="All three normalization methods are invariant to re-scaling the data set.",
-    said_by=("paper section 5.1", "summary E"),
     rule="refuted if one of batch, weight and layer normalization has a counterexample",
     sabotage=(STATISTICS, swapped("weight", "layer")),
     **COMMON,
@@ -164,7 +159,6 @@ def all_alike(method, *rest):
 @claim(
     id="no-clear-favorite-in-table-1",
     statement="Table 1 has no clear favorite.",
-    said_by="summary A",
     rule="refuted if the invariances of one of the three methods contain those of both others",
     sabotage=(STATISTICS, all_alike),
     **COMMON,

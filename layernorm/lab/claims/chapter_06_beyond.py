@@ -18,7 +18,6 @@ def no_growth(self):
     statement="With eps > 0 layer normalization is only nearly invariant to a scale δ: the outputs "
     "change by the share eps (1 - 1/δ²) / (2σ²), to first order. Invariance to re-centered weights "
     "stays exact.",
-    said_by="this book",
     rule="proved if the derived slope at eps = 0 is that, the proof of re-centering holds for a "
     "symbolic eps, and the definition in float64 has that slope to 1% at eps = σ²/1000, δ = 2",
     sabotage=("layernorm.symbolic.invariances.Proof.error_growth", property(no_growth)),
@@ -58,7 +57,6 @@ def exact_normal(row, over=None):
     id="normalizing-before-the-weights-loses-their-invariance",
     statement="Where the inputs are normalized instead of the summed inputs, the output is not "
     "invariant to re-scaled or re-centered weights.",
-    said_by="paper section 5.1",
     rule="proved if the program finds exact counterexamples to both, and none for the "
     "normalization of summed inputs with the same numbers",
     sabotage=("layernorm.lab.claims.chapter_06_beyond.before", lambda x, W: after(x, W)),
@@ -124,7 +122,6 @@ def second_derivative(method: str):
     statement="Weight normalization, and batch normalization with expected statistics, are "
     "re-parameterizations: with other weights and biases, the network without them computes the "
     "same.",
-    said_by="paper section 4",
     rule="proved if, for every size, the second derivative of each output along every line of "
     "inputs is 0, so that the layer is w'x + b'",
     sabotage=("layernorm.symbolic.definitions.statistics", swapped("weight", "rms")),
@@ -142,7 +139,6 @@ def weight_and_batch_norm_are_reparameterizations() -> Finding:
 @claim(
     id="layer-norm-is-no-reparameterization",
     statement="Layer normalization is not a re-parameterization of the network without it.",
-    said_by="paper section 4",
     rule="proved if the program finds three inputs on a line, the middle one halfway, where the "
     "middle output is not halfway: no weights and biases do that",
     sabotage=("layernorm.lab.claims.chapter_06_beyond.layer_output", lambda x: [float(sum(x))] * 3),

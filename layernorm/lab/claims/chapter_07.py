@@ -66,7 +66,6 @@ def not_divided(a: Tensor) -> Tensor:
     id="fisher-is-the-curvature-of-kl",
     statement="For a small change δ of the parameters the KL divergence of the model's output is "
     "½ δᵀFδ, with the Fisher matrix F.",
-    said_by=("paper section 5.2.1", "paper eq. 8"),
     kind="proof",
     chapter="07",
     rule="SymPy, for Bernoulli, Gaussian and categorical outputs, H = 1 and 2: the KL divergence "
@@ -106,7 +105,6 @@ def fisher_is_the_curvature_of_kl() -> Finding:
     id="fisher-of-the-standard-model",
     statement="The Fisher matrix of a generalized linear model is E[Cov[y|x]/φ² ⊗ [[xxᵀ, x], "
     "[xᵀ, 1]]].",
-    said_by=("paper eq. 12", "summary E"),
     kind="proof",
     chapter="07",
     rule="SymPy: ∂s/∂θ = I ⊗ (xᵀ, 1) for H = 1 to 4 and 1 to 3 features, from which (12) follows "
@@ -138,7 +136,6 @@ def fisher_of_the_standard_model() -> Finding:
     id="fisher-of-the-normalized-model",
     statement="The Fisher matrix of a normalized generalized linear model has the blocks "
     "E[Cov[yᵢ, yⱼ|x]/φ² · M], M made of gᵢχᵢ/σᵢ, 1 and (aᵢ − μᵢ)/σᵢ.",
-    said_by=("paper eq. 13", "paper eq. 14", "summary E"),
     kind="proof",
     chapter="07",
     rule="proved if for batch, weight and layer normalization no wᵢ occurs in the SymPy expression "
@@ -201,7 +198,6 @@ def missing_share(a: Tensor) -> float:
     id="missing-terms-shrink-with-width",
     statement="Under layer normalization equation (13) leaves out the share 2/(H + 1) of the trace "
     "of the weights' Fisher matrix, for independent Gaussian summed inputs.",
-    said_by="this book",
     kind="property",
     chapter="07",
     rule="proved if for H = 3, 4, 8, 32 and 128 units (20,000 cases in all for each) the share is "
@@ -256,7 +252,6 @@ def doubling(method: str, rows: slice, units: int = 3, features: int = 3) -> lis
     id="doubling-the-norm-halves-the-curvature",
     statement="When the norm of a weight vector doubles, the curvature along it changes by a "
     "factor of ½, since σ doubles.",
-    said_by="paper section 5.2.2",
     kind="property",
     chapter="07",
     rule="the block (wᵢ, wᵢ) of the Fisher matrix by autograd before and after wᵢ doubles, batch "

@@ -55,7 +55,6 @@ def mean_covariance(family: str, method: str, *parameters: Tensor) -> Tensor:
     id="gain-metric-is-the-prediction-error",
     statement="Learning the gain of a batch- or layer-normalized model, the metric depends on the "
     "size of the prediction error only, E[Cov[y|x]]/φ².",
-    said_by=("paper section 5.2.2", "paper eq. 32", "summary E"),
     kind="property",
     chapter="07",
     rule="the gains' metric by autograd against E[Cov], 3 units and 8 cases, 5 models: proved if "
@@ -104,7 +103,6 @@ def gain_metric_is_the_prediction_error() -> Finding:
     id="gain-metric-ignores-the-scale-of-inputs",
     statement="Learning the gain, batch- and layer-normalized models are more robust to the "
     "scaling of the input and of the weights than the standard model is.",
-    said_by=("paper section 5.2.2", "paper supplement", "summary E"),
     kind="property",
     chapter="07",
     rule="Gaussian and Bernoulli outputs, eps = 0, x and W times 0.1 and 10: proved if the gains' "
@@ -137,7 +135,6 @@ def gain_metric_ignores_the_scale_of_inputs() -> Finding:
     id="length-metric-is-scaled-by-the-input",
     statement="In the standard model the metric along the length of the incoming weights is "
     "scaled by the norm of the input.",
-    said_by=("paper section 5.2.2", "summary E"),
     kind="property",
     chapter="07",
     rule="one unit, x times 3: proved if the metric grows in proportion to ‖x‖² for Gaussian and "
@@ -173,7 +170,6 @@ def length_metric_is_scaled_by_the_input() -> Finding:
     id="weight-normalization-learns-lengths-as-without",
     statement="Along the gain of weight normalization the metric is that of the standard model "
     "along the length of its weights: re-scaled inputs re-scale both.",
-    said_by=("paper eq. 34-35",),
     kind="proof",
     chapter="07",
     rule="SymPy: ∂sᵢ/∂gᵢ under weight normalization is the standard model's derivative along "

@@ -117,7 +117,6 @@ def along(net: nn.Sequential, cases: tuple[Tensor, Tensor], whole: bool) -> floa
     statement="The gradient is orthogonal to the weights that a normalization makes scale-free: "
     "to each weight vector under batch and weight normalization, to each weight matrix under layer "
     "normalization.",
-    said_by="this book",
     kind="property",
     chapter="07",
     rule="10 networks of two hidden layers, 50 cases, eps as good as 0: proved if every |cosine| "
@@ -163,7 +162,6 @@ def slowed(method: str, whole: bool, c: float = 10.0) -> float:
     id="norm-is-a-learning-rate",
     statement="The norm of a weight vector controls its learning rate: a long one is harder to "
     "turn.",
-    said_by=("paper section 5.2.2", "summary A", "summary C", "summary E"),
     kind="property",
     chapter="07",
     rule="10 networks: by what factor gradient descent turns weights more slowly once they are "
@@ -196,7 +194,6 @@ def norm_is_a_learning_rate() -> Finding:
 @claim(
     id="norm-grows-during-training",
     statement="Normalized weights grow longer with every update.",
-    said_by="this book",
     kind="property",
     chapter="07",
     rule="3 layer-normalized networks, 60 updates of rate 0.001: proved if the norm of every "
@@ -228,7 +225,6 @@ def norm_grows_during_training() -> Finding:
     id="angle-per-update-shrinks",
     statement="Normalization slows learning down by itself, as a falling learning rate or early "
     "stopping would: each update turns the weights less than those before.",
-    said_by=("paper section 5.2.2", "summary A", "summary E"),
     kind="property",
     chapter="07",
     rule="a layer-normalized network of which the hidden weights learn, at 10 times the rates of "

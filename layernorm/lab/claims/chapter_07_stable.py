@@ -39,7 +39,6 @@ def one_giant_step(net: nn.Sequential, cases: tuple[Tensor, Tensor], rate: float
     statement="However large the learning rate, after one step of gradient descent the next turns "
     "a normalized weight matrix by an angle whose tangent is at most c₁/(2c₀), c = ‖W‖‖∇‖ before "
     "either step.",
-    said_by="this book",
     kind="property",
     chapter="07",
     rule="10 layer-normalized networks, rates from 0.001 to 1,000,000: proved if the bound holds "
@@ -88,7 +87,6 @@ def at_hidden_rate(
 @claim(
     id="sigma-makes-learning-stable",
     statement="The normalization scalar σ makes learning more stable.",
-    said_by=("paper section 5.2", "summary A", "summary C", "summary E"),
     kind="property",
     chapter="07",
     rule="digits, gradient descent with a rate of 100 for hidden weights (0.1 for the rest), 3 "

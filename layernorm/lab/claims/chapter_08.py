@@ -53,7 +53,6 @@ def course(
     id="plain-rnn-grows-or-shrinks",
     statement="In a standard RNN the summed inputs tend to grow or shrink at every time step, "
     "which leads to exploding or vanishing gradients.",
-    said_by="paper section 3.1",
     kind="property",
     chapter="08",
     rule="4 networks of 48 units, 200 steps without input, W_hh times 0.5 and 3. Refuted unless "
@@ -106,7 +105,6 @@ def states(w_ih: Tensor, w_hh: Tensor, x: Tensor, h: Tensor, eps: float) -> Tens
 @claim(
     id="ln-rnn-ignores-the-scale-of-summed-inputs",
     statement="A layer-normalized RNN is invariant to re-scaling all of its summed inputs.",
-    said_by="paper section 3.1",
     kind="property",
     chapter="08",
     rule="4 networks, 100 steps with inputs: refuted if W_xh and W_hh both times 0.01 or 100 "
@@ -146,7 +144,6 @@ def ln_rnn_ignores_the_scale_of_summed_inputs() -> Finding:
     id="ln-rnn-state-stays-in-range",
     statement="Layer normalization stabilizes the hidden states of recurrent networks: they stay "
     "in one range, whatever the weights.",
-    said_by=("paper abstract", "paper section 3.1", "summary B"),
     kind="property",
     chapter="08",
     rule="tanh and ReLU, W_hh times 0.01 to 100, with and without inputs, 50 steps, gain 1: "
@@ -184,7 +181,6 @@ def remembering(x, normalized_shape, weight=None, bias=None, eps=1e-5, seen=[]):
     id="statistics-of-the-current-step",
     statement="The normalization of a layer-normalized RNN depends on the summed inputs of the "
     "current time step alone, so sequences may have any length.",
-    said_by=("paper section 3.1", "summary A", "summary D"),
     kind="property",
     chapter="08",
     rule="LayerNormRNN, 3 sequences of 50 steps: proved if its first 1, 7 and 49 states do not "
@@ -218,7 +214,6 @@ def statistics_of_the_current_step() -> Finding:
 @claim(
     id="one-gain-and-bias-for-all-steps",
     statement="A layer-normalized RNN has one set of gains and biases, shared over all time steps.",
-    said_by="paper section 3.1",
     kind="property",
     chapter="08",
     rule="LayerNormRNN of 16 units: proved if its state holds one gain and one bias of 16 numbers, "

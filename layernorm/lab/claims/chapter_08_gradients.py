@@ -52,7 +52,6 @@ def wide_exponent(
     id="ln-rnn-dynamics-more-stable",
     statement="Invariance to the scale of summed inputs gives a layer-normalized RNN much more "
     "stable hidden-to-hidden dynamics.",
-    said_by=("paper section 3.1", "summary B", "summary C"),
     kind="property",
     chapter="08",
     rule="largest Lyapunov exponents of tanh networks with inputs, scales 0.1, 1 and 10. The "
@@ -90,7 +89,6 @@ def ln_rnn_dynamics_more_stable() -> Finding:
     id="ln-rnn-gradients-explode-and-vanish",
     statement="The state of a layer-normalized RNN stays in range, yet its gradients through time "
     "can grow or vanish exponentially.",
-    said_by="this book",
     kind="property",
     chapter="08",
     rule="tanh, gain 1, 4 networks of 48 units, 400 steps: proved if without input the mean of the "
@@ -121,7 +119,6 @@ def ln_rnn_gradients_explode_and_vanish() -> Finding:
     statement="Without input, the gain alone decides how fast the gradients of a layer-normalized "
     "tanh RNN grow, by ½ log(g² E[f'²]/E[f²]) a step, f at g times a standard normal: for no gain "
     "do they shrink in a wide layer.",
-    said_by="this book",
     kind="property",
     chapter="08",
     rule="gains 0.3, 1 and 3, 4 networks of 256 units, 200 steps: proved if the mean exponent is "

@@ -63,7 +63,6 @@ def first_step_louder(x, batch_sizes, h0, c0, weights, eps=1e-5, variant="paper"
     id="parameters-independent-of-length",
     statement="One set of gains and biases is shared over all time steps: the number of parameters "
     "does not depend on the length of the sequences, and every step computes the same.",
-    said_by="paper section 3",
     kind="property",
     chapter="09",
     rule="RNN, LSTM and GRU, float64, sequences of 1, 10 and 100 steps: proved if the state "
@@ -98,7 +97,6 @@ def by_all_steps(x, batch_sizes, h0, c0, weights, eps=1e-5, variant="paper", rev
     id="longer-sequences-need-no-statistics",
     statement="A recurrent net with layer normalization takes test sequences that are longer than "
     "all training sequences: there are no statistics that could be missing for the further steps.",
-    said_by=("paper section 3", "summary A", "summary C", "summary D"),
     kind="property",
     chapter="09",
     rule="RNN, LSTM and GRU, float64, after sequences of up to 20 steps in training: proved if the "
@@ -137,7 +135,6 @@ def centered_only(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     statement="An LSTM with eqs. (20) to (22) cannot tell a loud input from a soft one: positive "
     "factors on single inputs change nothing, and of a single feature only the sign is left. Where "
     "both terms are normalized together, or not at all, the scale is heard.",
-    said_by=("paper eq. 20-22", "paper table 1"),
     kind="property",
     chapter="09",
     rule="float64, eps = 0, each input of 20 steps times its own factor between 0.1 and 10: proved "
@@ -189,7 +186,6 @@ def torchscript_example(x: Tensor, made) -> Tensor:
     id="published-cell-is-the-papers",
     statement="The layer-normalized cell of PyTorch's TorchScript example, which NeMo and others "
     "copied, computes the paper's eqs. (20) to (22).",
-    said_by="this book",
     kind="property",
     chapter="09",
     rule="20 steps from a zero state, float64, the same weights, no b: proved if the example's "
@@ -223,7 +219,6 @@ def published_cell_is_the_papers() -> Finding:
     id="carried-normalized-cell-cannot-count",
     statement="A cell that is carried normalized cannot accumulate: with its gates held open it "
     "stays where it is after the first step, while the paper's cell counts the steps.",
-    said_by="this book",
     kind="property",
     chapter="09",
     rule="gates open (b = 40), candidates +1 and -1, eps = 0, 50 steps: proved if after t steps "

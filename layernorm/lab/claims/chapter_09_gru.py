@@ -42,7 +42,6 @@ def reset_before_norm(x, h, w_ih, w_hh, b, ln_ih, ln_hh, eps=1e-5):
     statement="In the layer-normalized GRU the reset gate acts after the norm of the recurrent "
     "term, as eq. (27) has it: before it, the norm would undo a reset that is the same for all "
     "units.",
-    said_by=("paper eq. 26-28", "this book"),
     kind="property",
     chapter="09",
     rule="100 states, eps = 0, all reset gates 0.9 or all 0.1: proved if the new states differ by "
@@ -103,7 +102,6 @@ def keeps_the_new_state(x, h, w_ih, w_hh, b, ln_ih, ln_hh, eps=1e-5):
     id="update-gate-conventions-agree",
     statement="The GRU of eq. (28), whose update gate z admits the new state, and torch's, whose z "
     "keeps the old one, are the same cell.",
-    said_by=("paper eq. 26-28", "this book"),
     kind="property",
     chapter="09",
     rule="100 states, float64: conditional if both give the same to 1e-9 after z's gains and "

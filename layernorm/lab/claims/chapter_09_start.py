@@ -24,7 +24,6 @@ def overwrites_gains(*args, **options):
     statement="Gains start at 1 and biases at 0, so that each term of the gates' summed inputs "
     "starts with unit variance. An initializer that draws all parameters alike, as NeMo's copy "
     "does, overwrites the gains and leaves a spread of about 1/sqrt(3 H).",
-    said_by=("paper section 6", "this book"),
     kind="property",
     chapter="09",
     rule="H of 64 and 256, float64: proved if all gains are 1 and all biases of norms 0 before and "
@@ -68,7 +67,6 @@ def gain_and_bias_swapped(x, normalized_shape, weight=None, bias=None, eps=1e-5)
     id="printed-start-can-learn",
     statement="The start that the supplement prints below eq. (22), every α at 0 and every β at 1, "
     "is usable, with α the gain and β the bias as in eq. (15).",
-    said_by="paper supplement",
     kind="property",
     chapter="09",
     rule="LSTM of eqs. (20) to (22), 10 steps: proved if its output depends on its input and a "

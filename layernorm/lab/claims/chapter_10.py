@@ -58,7 +58,6 @@ def sizes_under_shared_statistics(mean: torch.Tensor, var: torch.Tensor) -> torc
     id="separate-statistics-for-each-step",
     statement="Batch normalization of a recurrent network needs to store statistics of its own for "
     "each time step.",
-    said_by=("paper section 1", "paper section 3.1", "summary A", "summary C"),
     kind="property",
     chapter="10",
     rule="500 sequences of 40 steps, every step's input from one distribution, normalized by the "
@@ -96,7 +95,6 @@ def separate_statistics_for_each_step() -> Finding:
     id="padding-enters-statistics-of-late-steps",
     statement="With statistics for each step, the padding of sequences that are over still enters "
     "the statistics of late steps, and so the outputs of those that go on.",
-    said_by="this book",
     kind="property",
     chapter="10",
     rule="sequences of 3 to 20 steps filled up with zeros, in training: conditional if that moves "
@@ -136,7 +134,6 @@ def padding_enters_statistics_of_late_steps() -> Finding:
     id="sequence-statistics-see-the-future",
     statement="Statistics of the input term over the whole sequence let outputs depend on later "
     "inputs, in training only.",
-    said_by="this book",
     kind="property",
     chapter="10",
     rule="other inputs after step 10 of 20: proved if they move outputs up to step 10 by more than "

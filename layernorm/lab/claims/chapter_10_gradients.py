@@ -65,7 +65,6 @@ def weight_gradient(layer: nn.Module, x: Tensor) -> float:
     id="gradients-explode-on-equal-steps",
     statement="Every first step that is the same for all cases multiplies the gradients of a "
     "batch-normalized LSTM, and not those of a layer-normalized one.",
-    said_by="this book",
     kind="property",
     chapter="10",
     rule="0 to 4 equal first steps, five different ones, gains of 0.1 and of 1: proved if each of "
@@ -103,7 +102,6 @@ def _power(x: float) -> str:
     id="equal-steps-spare-the-weights",
     statement="The gradients that explode on equal steps cancel over the cases, so that the "
     "gradient of the weights stays as it is.",
-    said_by="this book",
     kind="property",
     chapter="10",
     rule="four equal first steps, gains of 0.1, the gradient of the input weights: conditional if "
@@ -143,7 +141,6 @@ def equal_steps_spare_the_weights() -> Finding:
     id="unit-gain-makes-gradients-vanish",
     statement="With gains of 1 the gradients of a batch-normalized LSTM vanish backward in time "
     "from the start, and gains of 0.1 prevent it.",
-    said_by="this book",
     kind="property",
     chapter="10",
     rule="60 steps of random input, 64 units, 64 cases: proved if the gradient with respect to the "

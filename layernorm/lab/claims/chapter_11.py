@@ -48,7 +48,6 @@ def judged(
     id="no-significant-cost-per-step/recurrent_cpu",
     statement="Layer normalization adds no significant cost to an update of an LSTM or a GRU: on a "
     "CPU, our layers against torch's, which have no norms.",
-    said_by=("paper section 6.3",),
     kind="experiment",
     chapter="11",
     rule="record bench_recurrent, profile cpu: training step with ordinary pages, our layer's time "
@@ -69,7 +68,6 @@ def no_significant_cost_per_step() -> Finding:
     id="slower-per-update/recurrent_cpu",
     statement="Layer normalization slows down each update: on a CPU, a loop over the steps of an "
     "LSTM or a GRU with norms against the same loop without them.",
-    said_by=("summary B",),
     kind="experiment",
     chapter="11",
     rule="record bench_recurrent, profile cpu: training step with ordinary pages, time of the loop "

@@ -179,7 +179,6 @@ def by_products(x: Tensor) -> Tensor:
     id="normalizing-moves-bytes-products-compute",
     statement="For each byte that it must move, layer normalization does a number of operations "
     "that stays below two however large the layer; for a matrix product it grows in proportion.",
-    said_by="this book",
     kind="property",
     chapter="12",
     rule="operations counted in the definition and in a product, float32, as many cases as units, "

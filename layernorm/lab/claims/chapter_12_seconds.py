@@ -51,7 +51,6 @@ def pairs(frame: DataFrame) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     id="faster-in-seconds/digits",
     statement="Although each update takes longer, layer normalization usually shortens training, "
     "counted in seconds.",
-    said_by="summary B",
     kind="experiment",
     chapter="12",
     rule="study batch_size, batches of 128, 4 and 1: the mean test cross-entropy over the seconds "

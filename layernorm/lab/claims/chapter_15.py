@@ -7,7 +7,6 @@ from layernorm.lab.claims.sources import reported
 @claim(
     id="attentive-reader-is-by-vendrov",
     statement="The attentive reader was introduced by Vendrov and others (2016).",
-    said_by="summary C",
     kind="property",
     chapter="15",
     rule="refuted if the paper names others for the model of section 6.2, else proved",

@@ -11,7 +11,6 @@ EQUAL = dict.fromkeys(reported.TABLE_3, (1.0,) * 7)
     id="better-in-every-column-of-table-3",
     statement="In the paper's Table 3 skip-thoughts with layer normalization do better in every "
     "task than those without, after as many updates.",
-    said_by=("paper section 6.3", "paper table 3"),
     kind="property",
     chapter="16",
     rule="proved if all seven printed numbers are better (one run each)",
@@ -31,7 +30,6 @@ def better_in_table_3() -> Finding:
     id="month-helps-all-but-one-task",
     statement="After a month of training, skip-thoughts with layer normalization do still better "
     "in all tasks but one.",
-    said_by=("paper section 6.3", "summary E"),
     kind="property",
     chapter="16",
     rule="proved if exactly one printed number of Table 3 is not better after the month",
@@ -55,7 +53,6 @@ declare(
     id="faster-per-update/skip_thoughts",
     statement="Layer normalization makes skip-thoughts learn in fewer updates, judged by the "
     "tasks that use its vectors.",
-    said_by=("paper section 6.3", "summary A"),
     kind="experiment",
     chapter="16",
 )
@@ -63,7 +60,6 @@ declare(
     id="better-result/skip_thoughts",
     statement="Skip-thoughts with layer normalization end with better results in the tasks that "
     "use its vectors.",
-    said_by=("paper section 6.3", "summary A"),
     kind="experiment",
     chapter="16",
 )

@@ -5,7 +5,6 @@ from layernorm.lab.claims import declare
 declare(
     id="faster-per-update/handwriting",
     statement="Layer normalization makes a network that writes by hand learn in fewer updates.",
-    said_by=("paper section 6.5", "summary A"),
     kind="experiment",
     chapter="18",
 )
@@ -13,14 +12,12 @@ declare(
     id="better-result/handwriting",
     statement="A network that writes by hand ends with a better likelihood if it is "
     "layer-normalized.",
-    said_by="summary A",
     kind="experiment",
     chapter="18",
 )
 declare(
     id="long-sequences-and-small-batches-benefit-most/handwriting",
     statement="Long sequences and small batches benefit the most from layer normalization.",
-    said_by=("paper section 6.5", "paper section 7", "summary E"),
     kind="experiment",
     chapter="18",
 )

@@ -35,7 +35,6 @@ TO_WEIGHT_NORM = {
 @claim(
     id="paper-compares-with-weight-normalization",
     statement="The paper's experiments compare layer normalization with weight normalization, too.",
-    said_by="summary C",
     kind="property",
     chapter="19",
     rule="proved if at least one of the paper's experiments has an arm with weight normalization, "
@@ -56,7 +55,6 @@ def compares_with_weight_normalization() -> Finding:
 @claim(
     id="learns-online/mnist",
     statement="A network with layer normalization learns MNIST online, one case an update.",
-    said_by=("paper section 3", "summary A", "summary C"),
     rule="experiment mnist, profile standard, arm layer-1: supported if its test error where the "
     "validation cross-entropy is lowest is below 20% with every seed, opposite if it is that of "
     "guessing, 90%, with every seed, else inconclusive",
@@ -154,7 +152,6 @@ decided_by(
     id="robust-to-small-batches/mnist",
     statement="On MNIST, layer normalization is robust to small batches, 4 against 128 cases, "
     "where batch normalization is not.",
-    said_by=("paper section 6.6",),
     rule=rule(ERROR, "what batches of 4 cost layer (layer-4 less layer) less what they cost batch"),
     **COMMON,
 )
@@ -166,7 +163,6 @@ def robust_to_small_batches() -> Finding:
     id="batch-noise-regularizes/mnist",
     statement="The noise of batch statistics regularizes: the gap between training and test is "
     "smaller under batch than under layer normalization.",
-    said_by=("paper section 1",),
     rule=rule(GAP, "batch/few less layer/few, both on 5000 training examples"),
     **COMMON,
 )
@@ -178,7 +174,6 @@ def batch_noise_regularizes() -> Finding:
     id="robust-to-initial-scale/mnist",
     statement="On MNIST, layer normalization makes learning robust to the scale of the initial "
     "weights.",
-    said_by="summary C",
     rule=rule(
         SPEED,
         "what hidden weights ten times smaller and larger cost layer, at the rate tuned for the "
@@ -194,7 +189,6 @@ def robust_to_initial_scale() -> Finding:
     id="learning-ignores-initial-scale/mnist",
     statement="At one learning rate, a layer-normalized network learns MNIST equally well from "
     "weights of any initial scale.",
-    said_by="summary C",
     rule=rule(
         SPEED,
         "layer from hidden weights ten times smaller and larger less layer from the usual start",
@@ -209,7 +203,6 @@ def learning_ignores_initial_scale() -> Finding:
 @claim(
     id="less-drift-causes-the-gain/mnist",
     statement="Layer normalization speeds up learning because it reduces covariate shift.",
-    said_by=("paper section 2", "summary A"),
     rule=rule(
         SPEED,
         "there must be a gain, layer less none supported (else inconclusive). The claim then needs "
@@ -246,7 +239,6 @@ def less_drift_causes_the_gain() -> Finding:
 @claim(
     id="slower-per-update/mnist",
     statement="An update of the MNIST network takes longer with layer normalization.",
-    said_by="summary B",
     rule="experiment mnist, profile standard, seconds of an update of layer over those of none, "
     "timed alone on a CPU, one thread, at batch size 128, 4 and 1: supported if every ratio is "
     "above 1.05, opposite if every one is below 0.95, no difference if every one is between, else "

@@ -14,7 +14,6 @@ ALL_AGAINST_BATCH = {
 @claim(
     id="paper-beats-batch-normalization-in-all-tests",
     statement="In the paper, layer normalization outperforms batch normalization in all tests.",
-    said_by="summary A",
     kind="property",
     chapter="20",
     rule="proved if every experiment of the paper compares the two and layer normalization wins "

@@ -7,40 +7,22 @@ grows as claims are declared and decided.
 from __future__ import annotations
 
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from layernorm.lab.claims import VERDICTS, Claim, Finding, Ledger
+from layernorm.lab.claims import VERDICTS, Claim, Finding, Ledger, sources
 from layernorm.lab.claims.render import row
-from layernorm.lab.claims.schema import NOT_YET_TESTED, UNCHECKABLE
-from layernorm.lab.claims.sources import SOURCES
+from layernorm.lab.claims.schema import NOT_YET_TESTED
 
 if TYPE_CHECKING:
     import pandas
 
-# The chapters that are there, by number: pages of the book in the ledger's own folder.
-PAGES = {
-    page[:2]: page
-    for page in (
-        "01-summed-inputs",
-        "02-batch-normalization",
-        "03-layer-normalization",
-        "04-the-family",
-        "05-the-backward-pass",
-        "06-invariances",
-        "07-the-geometry-of-learning",
-        "08-state-kept-in-range",
-        "09-layer-normalized-lstm-and-gru",
-        "10-recurrent-batch-normalization",
-        "11-how-a-recurrent-layer-becomes-fast",
-        "12-what-normalization-costs",
-        "13-a-layer-norm-kernel-step-by-step",
-        "15-teaching-machines-to-read",
-        "19-permutation-invariant-mnist",
-        "20-convnets",
-    )
-}
+# The chapters that are there, by number. Their pages are in the ledger's own folder; a package that
+# was installed without its notebooks has none, and the ledger no links.
+NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
+PAGES = {path.stem[:2]: path.stem for path in sorted(NOTEBOOKS.glob("[0-9][0-9]-*.ipynb"))}
 ORDER = (*dict.fromkeys(v for verdicts in VERDICTS.values() for v in verdicts),)
-ORDER += (NOT_YET_TESTED, UNCHECKABLE)
+ORDER += (NOT_YET_TESTED,)
 WRONG = ("refuted", "opposite here")
 
 
@@ -65,7 +47,7 @@ def links(claim: Claim, finding: Finding) -> str:
     if page is None:
         return ""
     ways = [f'<a href="{page}.html">chapter {int(claim.chapter)}</a>']
-    if finding.verdict not in (NOT_YET_TESTED, UNCHECKABLE):
+    if finding.verdict != NOT_YET_TESTED:
         ways.append(f'<a href="{page}.html#{anchor(claim.id)}">where it is decided</a>')
     return " · ".join(ways)
 
@@ -88,8 +70,8 @@ def errata(ledger: Ledger, source: str, *verdicts: str) -> Ledger:
     Raises:
         ValueError: there is no such source or verdict.
     """
-    if source not in SOURCES:
-        raise ValueError(f"source must be one of {', '.join(SOURCES)}; got {source!r}")
+    if source not in sources.load():
+        raise ValueError(f"source must be one of {', '.join(sources.load())}; got {source!r}")
     for verdict in verdicts:
         if verdict not in ORDER:
             raise ValueError(f"verdicts must be of {', '.join(ORDER)}; got {verdict!r}")
@@ -109,14 +91,14 @@ def statements(ledger: Ledger) -> pandas.DataFrame:
 
     undecided = {c.id for c, finding in ledger if finding.verdict == NOT_YET_TESTED}
     rows = {}
-    for name, source in SOURCES.items():
+    for name, source in sources.load().items():
         checkable = [set(s.claims) for s in source.statements if s.claims]
         waiting = sum(bool(ids & undecided) for ids in checkable)
         rows[name] = {
-            "statements": source.count,
+            "statements": len(source.statements),
             "decided": len(checkable) - waiting,
             "partly open": waiting,
-            "uncheckable": source.count - len(checkable),
+            "uncheckable": len(source.statements) - len(checkable),
         }
     return pandas.DataFrame.from_dict(rows, orient="index")
 

@@ -13,14 +13,18 @@ from layernorm.lab.claims.schema import Claim, Finding
 # so a badge reads the same on light and dark pages; the mark and the word carry the meaning alone.
 _BADGES = {
     "proved": ("✓", "#1a7f37"),
+    "held": ("✓", "#1a7f37"),
+    "so printed": ("✓", "#1a7f37"),
     "supported here": ("✓", "#1a7f37"),
     "conditional": ("◐", "#8a5a00"),
     "refuted": ("✗", "#b42318"),
     "opposite here": ("✗", "#b42318"),
+    "not so printed": ("✗", "#b42318"),
+    "not better here": ("≥", "#0550ae"),
     "no difference here": ("=", "#0550ae"),
+    "depends": ("◐", "#8a5a00"),
     "inconclusive": ("?", "#57606a"),
     "not yet tested": ("…", "#57606a"),
-    "uncheckable": ("–", "#57606a"),
 }
 
 

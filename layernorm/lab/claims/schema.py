@@ -1,4 +1,4 @@
-"""What a claim and a finding are; anything else is refused when it is written, not when it is read.
+"""Claims and findings; anything else is refused when it is written, not when it is read.
 
 A *claim* is a statement that the paper or one of its summaries makes, put in our words, with the
 rule by which it is decided. A *finding* is what running that rule gave.
@@ -13,18 +13,23 @@ from typing import SupportsFloat
 
 VERDICTS = {
     "proof": ("proved", "refuted", "conditional"),
-    "property": ("proved", "refuted", "conditional"),
-    "experiment": ("supported here", "opposite here", "no difference here", "inconclusive"),
+    "property": ("proved", "held", "refuted", "conditional"),
+    "experiment": (
+        *("supported here", "not better here", "no difference here", "opposite here"),
+        *("depends", "inconclusive"),
+    ),
+    "text": ("so printed", "not so printed"),
 }
-NOT_YET_TESTED, UNCHECKABLE = "not yet tested", "uncheckable"
+NOT_YET_TESTED = "not yet tested"
 KINDS = tuple(VERDICTS)
 CHAPTERS = tuple(f"{number:02d}" for number in range(1, 23))
 
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*(/[a-z][a-z0-9_]*)?")
-_SOURCE = re.compile(
+SOURCE = re.compile(
     r"paper (abstract|supplement|section \d(\.\d)*|eq\. \d+(-\d+)?|table \d|figure \d+)"
     r"|summary [A-E]|this book"
 )
+NOBODY = "this book"  # who says what no source says
 _SOURCE_HELP = (
     "'paper abstract', 'paper section 5.1', 'paper eq. 4', 'paper eq. 20-22', 'paper table 1', "
     "'paper figure 2', 'paper supplement', 'summary A' to 'summary E', 'this book'"
@@ -37,13 +42,14 @@ class ClaimError(ValueError):
 
 @dataclass(frozen=True)
 class Finding:
-    """What the check of a claim found.
+    """The result of a claim's check.
 
     Args:
         verdict: one of the verdicts of the claim's kind (`VERDICTS`), or `not yet tested`.
         evidence: one sentence with the computed numbers, the same text on every machine.
         condition: under which condition the claim holds; required by `conditional`, and only there.
-        reason: why there is no verdict; required by `inconclusive` and `uncheckable`, only there.
+        reason: why there is no single verdict; required by `inconclusive` and `depends` (on
+            what), and only there.
         numbers: the computed numbers by name, as they are (they may differ between machines);
             whatever `float` accepts.
 
@@ -60,12 +66,12 @@ class Finding:
 
     def __post_init__(self) -> None:
         known = [*dict.fromkeys(v for verdicts in VERDICTS.values() for v in verdicts)]
-        known += [NOT_YET_TESTED, UNCHECKABLE]
+        known += [NOT_YET_TESTED]
         if self.verdict not in known:
             raise ClaimError(f"verdict {self.verdict!r} is none of {', '.join(known)}")
         wanted = {
             "condition": self.verdict == "conditional",
-            "reason": self.verdict in ("inconclusive", UNCHECKABLE),
+            "reason": self.verdict in ("inconclusive", "depends"),
         }
         for name, required in wanted.items():
             given = getattr(self, name)
@@ -73,7 +79,7 @@ class Finding:
                 raise ClaimError(f"verdict {self.verdict!r} needs {name}='…', none was given")
             if not required and given is not None:
                 raise ClaimError(f"verdict {self.verdict!r} takes no {name}, got {given!r}")
-        without = ("inconclusive", UNCHECKABLE, NOT_YET_TESTED)
+        without = ("inconclusive", NOT_YET_TESTED)
         if self.verdict not in without and not self.evidence.strip():
             raise ClaimError(
                 f"verdict {self.verdict!r} needs evidence='one sentence with the numbers'"
@@ -99,12 +105,11 @@ class Claim:
         id: kebab-case; with `/experiment` where a statement is claimed of several experiments.
         statement: what is claimed, in our words, one sentence.
         said_by: who says it, for instance `("paper section 3", "summary A")`.
-        kind: `proof` (symbolic or exact), `property` (tested over many inputs) or `experiment`
-            (read from published records).
+        kind: `proof` (symbolic or exact), `property` (tested over many inputs), `experiment` (read
+            from published records) or `text` (a table or sentence of a source).
         chapter: the chapter that owns it, `"01"` to `"22"`.
         rule: what decides which verdict, fixed before looking; required by a check.
         check: computes the `Finding`; None stands for a claim that is not yet tested.
-        uncheckable: why nothing could decide it; excludes a check.
         sabotage: `(dotted target, mutant)`: put in place of the target, the mutant must change the
             verdict. It shows that the check can fail; tests require it of proofs and properties.
 
@@ -119,7 +124,6 @@ class Claim:
     chapter: str
     rule: str | None = None
     check: Callable[[], Finding] | None = None
-    uncheckable: str | None = None
     sabotage: tuple[str, object] | None = None
 
     def __post_init__(self) -> None:
@@ -130,16 +134,12 @@ class Claim:
         if not self.said_by:
             self._refuse("said_by", f"at least one of the forms {_SOURCE_HELP}", self.said_by)
         for source in self.said_by:
-            if not _SOURCE.fullmatch(source):
+            if not SOURCE.fullmatch(source):
                 self._refuse("said_by", f"one of the forms {_SOURCE_HELP}", source)
         if self.kind not in KINDS:
             self._refuse("kind", f"one of {', '.join(KINDS)}", self.kind)
         if self.chapter not in CHAPTERS:
             self._refuse("chapter", "two digits from '01' to '22'", self.chapter)
-        if self.check is not None and self.uncheckable is not None:
-            self._refuse("uncheckable", "no reason, since there is a check", self.uncheckable)
-        if self.uncheckable is not None and not self.uncheckable.strip():
-            self._refuse("uncheckable", "the reason", self.uncheckable)
         if self.check is not None and not (self.rule or "").strip():
             self._refuse("rule", "what decides the verdict, fixed beforehand", self.rule)
         if self.sabotage is not None and not self._is_pair(self.sabotage):
@@ -158,5 +158,6 @@ class Claim:
         )
 
     def verdicts(self) -> tuple[str, ...]:
-        """What its check may answer: an experiment without published records is not yet tested."""
+        """Return what its check may answer; without published records an experiment is not yet
+        tested."""
         return VERDICTS[self.kind] + ((NOT_YET_TESTED,) if self.kind == "experiment" else ())

@@ -21,6 +21,7 @@ TEST = f"{FOLDER}/test_batch.bin"
 RECORDS = 10_000  # in each of the six files
 RECORD = 1 + 3 * 32 * 32  # bytes: the label, then the red, the green and the blue plane by rows
 TRAINING_POINTS = 45_000
+MOST = 2 * 6 * RECORDS * RECORD  # bytes, unpacked: twice the six files
 
 
 def cifar10() -> Splits:
@@ -64,7 +65,10 @@ def read(path: Path) -> tuple[Labeled, Labeled]:
     """
     try:
         with gzip.open(path) as file:
-            whole = io.BytesIO(file.read())  # to the end, where gzip's checksum is
+            content = file.read(MOST + 1)  # to the end, where gzip's checksum is
+        if len(content) > MOST:
+            raise ValueError(f"{path}: expected at most {MOST} bytes in the archive, it has more")
+        whole = io.BytesIO(content)
         with tarfile.open(fileobj=whole) as archive:
             contents = {name: _content(path, archive, name) for name in (*TRAINING, TEST)}
     except (EOFError, gzip.BadGzipFile, tarfile.TarError, zlib.error) as error:
@@ -77,13 +81,14 @@ def read(path: Path) -> tuple[Labeled, Labeled]:
 
 
 def _content(path: Path, archive: tarfile.TarFile, name: str) -> bytes:
+    """Of a plain file alone: a link could lead in circles, a sparse file to more than there is."""
     try:
-        file = archive.extractfile(name)
+        member = archive.getmember(name)
     except KeyError:
-        file = None
-    if file is None:
+        member = None
+    if member is None or not member.isreg() or member.issparse():
         raise ValueError(f"{path}: expected a file {name} in the archive, there is none")
-    with file:
+    with archive.extractfile(member) as file:
         return file.read()
 
 
@@ -114,6 +119,7 @@ CIFAR10 = Dataset(
         Pinned(
             "cifar-10-binary.tar.gz",
             "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            170_052_171,
         ),
     ),
     mirrors=("https://www.cs.toronto.edu/~kriz/",),

@@ -15,6 +15,8 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+MOST = 2**29  # bytes that are read of a file; MNIST's largest has 47 million
+
 
 def read(path: Path, dimensions: int) -> UInt8[Tensor, "..."]:
     """The bytes of a gzipped IDX file as a tensor with the given number of dimensions.
@@ -23,28 +25,30 @@ def read(path: Path, dimensions: int) -> UInt8[Tensor, "..."]:
         ValueError: not gzip, cut off or corrupt, not IDX with these dimensions, or longer or
             shorter than its header says; names the file.
     """
+    header = 4 * (1 + dimensions)
     try:
         with gzip.open(path) as file:
-            raw = file.read()
+            raw = file.read(header)
+            magic, *shape = struct.unpack(f">{1 + dimensions}I", raw.ljust(header, b"\0"))
+            content = file.read(min(math.prod(shape), MOST) + 1)  # to the end, if it is there
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(
             f"{path}: expected a whole gzip file, got one that breaks: {error}"
         ) from error
-    header = 4 * (1 + dimensions)
     if len(raw) < header:
         raise ValueError(f"{path}: expected an IDX header of {header} bytes, got {len(raw)} bytes")
-    magic, *shape = struct.unpack(f">{1 + dimensions}I", raw[:header])
     if magic != 2048 + dimensions:
         raise ValueError(
             f"{path}: expected IDX magic number {2048 + dimensions} (unsigned bytes in "
             f"{dimensions} dimensions), got {magic}"
         )
-    if len(raw) - header != math.prod(shape):
+    if len(content) != math.prod(shape):
         raise ValueError(
             f"{path}: expected {' x '.join(map(str, shape))} = {math.prod(shape)} bytes after "
-            f"the header, got {len(raw) - header}"
+            f"the header, at most {MOST}, got {len(content)}"
+            f"{' or more' if len(content) > min(math.prod(shape), MOST) else ''}"
         )
-    return torch.from_numpy(np.frombuffer(raw[header:], np.uint8).reshape(shape).copy())
+    return torch.from_numpy(np.frombuffer(content, np.uint8).reshape(shape).copy())
 
 
 def read_labeled(

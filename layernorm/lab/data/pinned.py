@@ -11,15 +11,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+CHUNK = 2**16  # bytes that are read at once, at most: as many as there are
 TIMEOUT = 30  # seconds without a byte after which a mirror counts as down
+SLOWEST = 50_000  # bytes a second; a mirror that takes longer for the whole file counts as down
+PATIENCE = 60  # seconds that even the smallest file may take
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """A file's name, and the SHA-256 its content must have."""
+    """A file's name, the SHA-256 its content must have, and its size in bytes."""
 
     name: str
     sha256: str
+    size: int
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def find(dataset: str, file: Pinned) -> Found:
 
     Raises:
         FileNotFoundError: it is in neither folder.
-        ValueError: it is there and its SHA-256 is not the pinned one.
+        ValueError: it is there and is no file, or its SHA-256 is not the pinned one.
     """
     path = locate(dataset, file)
     if not path.exists():
@@ -74,6 +78,11 @@ def find(dataset: str, file: Pinned) -> Found:
         raise FileNotFoundError(
             f"{dataset}: {file.name} is not in {f'{own} nor in ' if own else ''}{path.parent}; "
             f"fetch it with: layernorm data fetch {dataset}"
+        )
+    if not path.is_file():
+        raise ValueError(
+            f"{path}: expected a file, got a folder, pipe or device; remove it, then fetch the "
+            f"file with: layernorm data fetch {dataset}"
         )
     with path.open("rb") as content:
         actual = hashlib.file_digest(content, "sha256").hexdigest()
@@ -109,6 +118,7 @@ def fetch(dataset: str, file: Pinned, mirrors: tuple[str, ...]) -> Found:
         failures.append(str(error))
     pooch = _pooch()
     from requests.exceptions import RequestException
+    from urllib3.exceptions import HTTPError
 
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(path.parent)
@@ -119,9 +129,9 @@ def fetch(dataset: str, file: Pinned, mirrors: tuple[str, ...]) -> Found:
                 known_hash=f"sha256:{file.sha256}",
                 fname=file.name,
                 path=path.parent,
-                downloader=pooch.HTTPDownloader(timeout=TIMEOUT, chunk_size=2**16),
+                downloader=_Download(file.size),
             )
-        except (RequestException, ValueError) as error:
+        except (RequestException, HTTPError, ValueError) as error:
             failures.append(f"{mirror}{file.name}: {error}")
         else:
             return find(dataset, file)
@@ -132,6 +142,29 @@ def fetch(dataset: str, file: Pinned, mirrors: tuple[str, ...]) -> Found:
         f"folder named {dataset}, and set LAYERNORM_DATA to the folder above that one, so that "
         f"it is found as $LAYERNORM_DATA/{dataset}/{file.name}"
     )
+
+
+@dataclass(frozen=True)
+class _Download:
+    """Pooch's downloader, with an end: no more bytes than the file has, in limited time."""
+
+    size: int
+
+    def __call__(self, url: str, output_file: str, pooch: object) -> None:
+        import requests
+
+        allowed = PATIENCE + self.size / SLOWEST
+        begin, got = time.monotonic(), 0
+        with requests.get(url, stream=True, timeout=TIMEOUT) as response:
+            response.raise_for_status()
+            with open(output_file, "wb") as file:
+                while chunk := response.raw.read1(CHUNK, decode_content=True):
+                    got += len(chunk)
+                    if got > self.size:
+                        raise ValueError(f"sends more than the file's {self.size} bytes")
+                    if time.monotonic() - begin > allowed:
+                        raise ValueError(f"sent {got} of {self.size} bytes in {allowed:.0f} s")
+                    file.write(chunk)
 
 
 def _remove_abandoned(folder: Path) -> None:

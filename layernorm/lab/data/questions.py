@@ -23,8 +23,9 @@ from torch import Tensor
 from layernorm.lab.data.cloze import FIRST, PAD, PLACEHOLDER, Stories
 
 GAP = "@placeholder"
-MARKER = re.compile(r"@entity\d+")
-NAMED = re.compile(r"(@entity\d+):(.*)")
+MARKER = re.compile(r"@entity[0-9]{1,5}")
+NAMED = re.compile(r"(@entity[0-9]{1,5}):(.*)")
+TOO_LONG = re.compile(r"@entity[0-9]{6,}")
 ENDS = (".", "?", "!")  # of a sentence
 PARTS = ("the address", "the text", "the question", "the answer", "the names of the markers")
 
@@ -191,6 +192,8 @@ def _refuse(path: str | Path, line: int, what: str) -> None:
 
 
 def _lines(path: str | Path) -> Iterator[Line]:
+    if Path(path).exists() and not Path(path).is_file():
+        _refuse(path, 0, "expected a file, got a folder, pipe or device")
     for number, line in enumerate(Path(path).read_bytes().split(b"\n"), start=1):
         try:
             yield number, line.decode().strip()
@@ -217,6 +220,9 @@ def _question(
 ) -> Question:
     words = tuple(word for _, line in text for word in line.split())
     asked = tuple(question[1].split())
+    for number, line in (*text, question, answer):
+        if found := TOO_LONG.search(line):
+            _refuse(path, number, f"a marker has at most five digits, got {found[0][:20]}…")
     if GAP not in asked:
         _refuse(path, question[0], f"the question has no {GAP}")
     if not MARKER.fullmatch(answer[1]):

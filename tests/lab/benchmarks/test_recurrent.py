@@ -14,7 +14,7 @@ from layernorm.lab.benchmarks.recurrent import SUBJECTS, Subject, measure
 from layernorm.lab.benchmarks.report import Row
 from layernorm.lab.benchmarks.timing import CpuTimer
 from layernorm.lab.claims import chapter_11
-from layernorm.recurrent import LayerNormLSTM, definition, fused
+from layernorm.recurrent import LayerNormLSTM, cpu, definition
 
 SHAPE = (4, 2, 3, 5)
 EVERY = [(kind, name) for kind, subjects in SUBJECTS.items() for name in subjects]
@@ -74,7 +74,7 @@ def test_every_implementation_passes_the_gate_and_is_timed(kind, mode):
     for row in rows.values():
         assert 0 < row.error < 1
         assert row.ratio == 1
-        assert row.options["path"] == (fused.refusal(kind, "cpu", torch.float32) or "fused")
+        assert row.options["path"] == (cpu.refusal(kind, "cpu", torch.float32) or "fused")
 
 
 class Faulty(LayerNormLSTM):

@@ -1,5 +1,5 @@
-"""The GPU's recurrent benchmark: its plan, its rows, its gate, and records that "auto" reads. Where
-there is no GPU the measuring is tried on the CPU."""
+"""The GPU's recurrent benchmark: its plan, its rows and its gate. Where there is no GPU the
+measuring is tried on the CPU."""
 
 from dataclasses import replace
 
@@ -7,11 +7,9 @@ import pytest
 import torch
 from kernels.kernel_cases import DEVICE
 
-from layernorm.kernels import recurrent
-from layernorm.lab import records
 from layernorm.lab.benchmarks import recurrent_gpu
 from layernorm.lab.benchmarks.recurrent_gpu import SUBJECTS, measure, targets
-from layernorm.lab.benchmarks.report import NO_DEVICE, to_records
+from layernorm.lab.benchmarks.report import NO_DEVICE
 from layernorm.lab.benchmarks.timing import CpuTimer
 from layernorm.recurrent import LayerNormLSTM
 
@@ -91,22 +89,6 @@ def test_tf32_is_set_and_put_back(monkeypatch):
         quick(tf32=tf32)
     look()
     assert seen == [seen[0], (True, True), (False, False), seen[0]]
-
-
-def test_auto_reads_what_is_recorded(monkeypatch):
-    rows = [
-        replace(row, seconds={"fused": 1.0, "definition": 4.0}.get(row.implementation, 2.0))
-        for row in quick(dtype=torch.float32).values()
-    ]
-    made = to_records(rows, "here", recurrent_gpu.DEPENDS)
-    assert {record.config["experiment"] for record in made} == {recurrent.BENCHMARK}
-    assert not any(records.stale(record) for record in made)
-    monkeypatch.setattr(records, "runs", lambda name: made)
-    machine = made[0].config["options"]["machine"]
-    recurrent._ratios.cache_clear()
-    found = recurrent._ratios("lstm", machine, "float32", True)
-    recurrent._ratios.cache_clear()
-    assert found == {5: {8: 0.25}}
 
 
 BAD = [

@@ -58,10 +58,10 @@ def test_decides(claim):
         second = claims.decide(claim.id)
     finally:
         torch.set_num_threads(threads)
-    assert first.verdict in (*claim.verdicts(), "not yet tested", "uncheckable")
+    assert first.verdict in (*claim.verdicts(), "not yet tested")
     assert (second.verdict, second.sentence) == (first.verdict, first.sentence)
     if claim.check is None:
-        assert first.verdict in ("not yet tested", "uncheckable")
+        assert first.verdict == "not yet tested"
 
 
 @pytest.mark.parametrize("claim", PROVABLE, ids=by_id)
@@ -91,13 +91,14 @@ def test_can_fail(claim):
         ({"said_by": ("summary F",)}, "got 'summary F'"),
         ({"said_by": ("paper section 3", "paper eq 4")}, "got 'paper eq 4'"),
         ({"said_by": ("paper section 3 and more",)}, "said_by must be one of the forms"),
-        ({"kind": "theorem"}, "kind must be one of proof, property, experiment; got 'theorem'"),
+        (
+            {"kind": "theorem"},
+            "kind must be one of proof, property, experiment, text; got 'theorem'",
+        ),
         ({"chapter": "3"}, "chapter must be two digits from '01' to '22'; got '3'"),
         ({"chapter": "23"}, "chapter must be two digits"),
         ({"rule": None}, "rule must be what decides the verdict"),
         ({"rule": ""}, "rule must be what decides the verdict"),
-        ({"uncheckable": "why"}, "uncheckable must be no reason, since there is a check"),
-        ({"check": None, "uncheckable": " "}, "uncheckable must be the reason"),
         ({"sabotage": ("layer_norm", None)}, "sabotage must be ('package.module.name', mutant)"),
     ],
 )
@@ -128,12 +129,12 @@ def test_good_ids(id):
 @pytest.mark.parametrize(
     ("finding", "message"),
     [
-        ({"verdict": "true"}, "verdict 'true' is none of proved, refuted, conditional, supported"),
+        ({"verdict": "true"}, "verdict 'true' is none of proved, refuted, conditional, held, supp"),
         ({"verdict": "proved"}, "verdict 'proved' needs evidence="),
         ({"verdict": "conditional", "evidence": "x"}, "'conditional' needs condition="),
         ({"verdict": "conditional", "evidence": "x", "condition": ""}, "needs condition="),
         ({"verdict": "inconclusive"}, "'inconclusive' needs reason="),
-        ({"verdict": "uncheckable"}, "'uncheckable' needs reason="),
+        ({"verdict": "depends", "evidence": "x"}, "'depends' needs reason="),
         ({"verdict": "proved", "evidence": "x", "condition": "y"}, "takes no condition, got 'y'"),
         ({"verdict": "refuted", "evidence": "x", "reason": "y"}, "takes no reason, got 'y'"),
     ],
@@ -152,7 +153,7 @@ def test_numbers_are_what_float_accepts():
 
 
 def finding(verdict: str) -> Finding:
-    reason = "Few seeds." if verdict in ("inconclusive", "uncheckable") else None
+    reason = "Few seeds." if verdict in ("inconclusive", "depends") else None
     condition = "eps = 0" if verdict == "conditional" else None
     return Finding(verdict, "Evidence.", condition, reason)
 
@@ -197,13 +198,13 @@ def test_ids_are_unique_and_sorted_by_chapter():
 def test_chapter_files_are_found(registry, tmp_path, monkeypatch):
     source = (
         "from layernorm.lab.claims import declare\n"
-        "declare(id='found', statement='It is.', said_by='summary A', kind='proof', chapter='07')\n"
+        "declare(id='found', statement='It is.', kind='proof', chapter='07')\n"
     )
     (tmp_path / "chapter_07_found.py").write_text(source)
     (tmp_path / "helper.py").write_text("raise AssertionError('no chapter')")
     monkeypatch.setattr(claims, "__path__", [str(tmp_path)])
     assert [claim.id for claim in claims.all()] == ["found"]
-    assert claims.get("found").said_by == ("summary A",)
+    assert claims.get("found").said_by == ("this book",)
 
 
 def test_selection(registry):
@@ -231,9 +232,7 @@ def test_the_example_of_the_documentation_works(registry):
     """The literal block of the package's docstring, with its sabotage."""
     block = claims.__doc__.partition("::\n")[2].partition("\nRules")[0]
     exec(textwrap.dedent(block), {"__name__": "example"})
-    assert [claims.decide(id).verdict for id in registry] == [
-        *("proved", "not yet tested", "uncheckable")
-    ]
+    assert [claims.decide(id).verdict for id in registry] == [*("proved", "not yet tested")]
     with mock.patch(*claims.get("mean-of-output-is-zero").sabotage):
         assert claims.decide("mean-of-output-is-zero").verdict == "refuted"
 
@@ -281,10 +280,8 @@ def test_a_check_must_return_a_finding(registry):
 def test_claims_without_a_check(registry):
     fields = {name: value for name, value in GOOD.items() if name not in ("check", "rule")}
     claims.declare(**fields)
-    claims.declare(**{**fields, "id": "motive"}, uncheckable="It is about motives.")
     assert claims.decide("some-claim").verdict == "not yet tested"
     assert claims.decide("some-claim").sentence == "Chapter 03 will decide it."
-    assert claims.decide("motive") == Finding("uncheckable", reason="It is about motives.")
 
 
 def test_a_check_sees_published_runs_alone(registry, tmp_path, monkeypatch):
@@ -338,10 +335,7 @@ def contrast_with_white(color: str) -> float:
 
 
 def test_badges_are_readable_and_texts_escaped():
-    assert set(_BADGES) == {v for vs in VERDICTS.values() for v in vs} | {
-        "not yet tested",
-        "uncheckable",
-    }
+    assert set(_BADGES) == {v for vs in VERDICTS.values() for v in vs} | {"not yet tested"}
     assert min(contrast_with_white(color) for _, color in _BADGES.values()) > 4.5
     claim = Claim(**{**GOOD, "statement": "a < b & <script>"})
     html = Ledger([(claim, Finding("proved", "x < y"))])._repr_html_()

@@ -3,97 +3,119 @@
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from layernorm.lab import claims
-from layernorm.lab.claims import sources
-from layernorm.lab.claims.sources import SOURCES, Statement, problems, reported
+from layernorm.lab.claims import ClaimError, sources
+from layernorm.lab.claims.sources import reported
 
 REGISTRY = claims.all()
-MAPPED = [
-    (source.name, statement.number)
-    for source in SOURCES.values()
-    for statement in source.statements
-    if statement.claims
-]
+SOURCES = sources.load()
 
 
-def changed(name: str, number: int, statement: Statement | None) -> list[sources.Source]:
-    """All sources, with one statement replaced, or left out."""
-    source = SOURCES[name]
-    kept = (statement if s.number == number else s for s in source.statements)
-    new = replace(source, statements=tuple(s for s in kept if s is not None))
-    return [new if s.name == name else s for s in SOURCES.values()]
+def without(name: str, id: str) -> list[sources.Source]:
+    """All sources, with a claim left out of every statement of one of them."""
+    changed = tuple(
+        replace(s, places={place: tuple({*ids} - {id}) for place, ids in s.places.items()})
+        for s in SOURCES[name].statements
+    )
+    return [replace(s, statements=changed) if s.name == name else s for s in SOURCES.values()]
 
 
-def test_every_statement_is_mapped():
-    assert problems(registry=REGISTRY) == []
+def test_statements_lead_to_claims_and_claims_are_said_by_those_who_say_them():
+    assert sources.problems(SOURCES.values(), REGISTRY) == []
 
 
 def test_the_sources_are_the_paper_and_five_summaries():
-    assert list(SOURCES) == ["paper", *(f"summary {letter}" for letter in "ABCDE")]
-    assert {n: s.count for n, s in SOURCES.items()} == {
+    assert {name: len(source.statements) for name, source in SOURCES.items()} == {
         **{"paper": 65, "summary A": 26, "summary B": 11},
         **{"summary C": 24, "summary D": 27, "summary E": 41},
     }
-
-
-def test_removing_any_mapping_is_noticed():
-    for name, number in MAPPED:
-        found = problems(changed(name, number, None), REGISTRY)
-        assert any(f"without the numbers [{number}]" in problem for problem in found)
+    assert list(SOURCES) == ["paper", *(f"summary {letter}" for letter in "ABCDE")]
 
 
 @pytest.mark.parametrize("name", list(SOURCES))
-def test_marking_a_sole_mapping_uncheckable_is_noticed(name):
-    """The claim that names the source stays behind."""
-    source = SOURCES[name]
-    noticed = 0
-    for statement in source.statements:
-        others = {id for s in source.statements if s is not statement for id in s.claims}
-        left = [
-            claim.id
-            for claim in REGISTRY
-            if claim.id in statement.claims
-            and claim.id not in others
-            and any(said.startswith(name) for said in claim.said_by)
-        ]
-        silent = Statement(statement.number, statement.says, uncheckable="no reason")
-        found = problems(changed(name, statement.number, silent), REGISTRY)
-        assert len(found) == len(left), (statement, found)
-        noticed += len(left)
-    assert noticed > 0
+def test_who_says_a_claim_follows_from_the_statements_that_name_it(name):
+    said = {c.id for c in REGISTRY if any(s.startswith(name) for s in c.said_by)}
+    named = {id for s in SOURCES[name].statements if not s.elsewhere for id in s.claims}
+    assert said == named
+    assert said
+    for id in said:
+        left = sources.said_by(id, without(name, id))
+        assert not any(place.startswith(name) for place in left)
+
+
+def test_places_are_cited_one_by_one():
+    assert sources.said_by("table-1-row-layer") == (
+        *("paper section 5.1", "paper table 1", "summary A", "summary C"),
+    )
+    assert sources.said_by("gains-start-at-one") == ("paper section 6", "this book")
+    assert sources.said_by("no-such-claim") == ("this book",)
 
 
 def test_a_statement_that_leads_nowhere_is_noticed():
-    first = SOURCES["summary B"].statements[0]
-    lost = replace(first, claims=("no-such-claim", *first.claims))
-    assert problems(changed("summary B", 1, lost), REGISTRY) == [
+    (first, *others) = SOURCES["summary B"].statements
+    lost = replace(first, places={"": ("no-such-claim",)})
+    changed = replace(SOURCES["summary B"], statements=(lost, *others))
+    found = sources.problems([changed], REGISTRY)
+    assert [p for p in found if p.startswith("summary")] == [
         "summary B, 1: there is no claim 'no-such-claim'"
     ]
-    wrong = replace(first, claims=("month-helps-all-but-one-task", *first.claims))
-    assert problems(changed("summary B", 1, wrong), REGISTRY) == [
-        "summary B, 1: claim 'month-helps-all-but-one-task' is not said by it"
-    ]
 
 
-def test_a_claim_that_no_statement_leads_to_is_noticed():
+def test_a_claim_that_names_another_source_is_noticed():
     claim = replace(REGISTRY[0], id="new", said_by=("summary D",))
-    assert problems(registry=[*REGISTRY, claim]) == [
-        "summary D says 'new', but none of its statements names that claim"
+    assert sources.problems(SOURCES.values(), [*REGISTRY, claim]) == [
+        "claim 'new' says that it is said by ('summary D',); the sources say ('this book',)"
     ]
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("change", "message"),
     [
-        ({"says": " "}, "statement 7: says must be one sentence"),
-        ({}, "expected claims or the reason why it is uncheckable"),
-        ({"claims": ("a",), "uncheckable": "b"}, "one of the two"),
+        ({"says": " "}, "statement 1 (' '): says must be one sentence; got ' '"),
+        ({"says": 5}, "statement 1 (5): says must be one sentence; got 5"),
+        ({"claims": None}, "expected claims or the reason why it is uncheckable, one of the two"),
+        ({"uncheckable": "b"}, "statement 1 ('It is.'): expected claims or the reason"),
+        ({"claims": None, "uncheckable": ""}, "uncheckable must be one sentence; got ''"),
+        ({"claims": []}, "claims must name at least one id; got []"),
+        ({"claims": ["a", "a"]}, "a claim is named once; got ['a', 'a']"),
+        ({"claims": "a"}, "claims a list or lists by place"),
+        ({"claims": {"section five": ["a"]}}, "must be like 'section 5.1' or 'eq. 4'; got 'sect"),
+        (
+            {"claim": ["a"]},
+            "expected the keys claims, elsewhere, says, uncheckable; got ['claim', 'cl",
+        ),
+        ({"elsewhere": "no"}, "elsewhere must be true or false"),
     ],
 )
-def test_bad_statements_are_refused(fields, message):
-    with pytest.raises(ValueError, match=message):
-        Statement(**{"number": 7, "says": "Something.", **fields})
+def test_bad_statements_are_refused(change, message, tmp_path):
+    entry = {"says": "It is.", "claims": {"section 3": ["a"], "eq. 4, table 1": ["b"]}}
+    source = {"name": "paper", "title": "A title", "statements": [entry]}
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(source))
+    assert sources.read(file).credits("b") == ["paper eq. 4", "paper table 1"]
+    changed = {name: value for name, value in (entry | change).items() if value is not None}
+    file.write_text(yaml.safe_dump(source | {"statements": [changed]}))
+    with pytest.raises(ClaimError) as error:
+        sources.read(file)
+    assert message in str(error.value)
+    assert str(error.value).startswith("mine.yaml, statement 1 (")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: [", "mine.yaml is no YAML"),
+        ("name: paper", r"mine.yaml: expected the keys name, statements, title; got \['name'\]"),
+        ("{name: a, title: b, statements: 3}", "mine.yaml: statements must be a list; got 3"),
+    ],
+)
+def test_bad_files_are_refused(text, message, tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    with pytest.raises(ClaimError, match=message):
+        sources.read(file)
 
 
 def test_reported_tables_are_compared_by_what_is_better():
@@ -105,8 +127,3 @@ def test_reported_tables_are_compared_by_what_is_better():
         (reported.TABLE_3, reported.TABLE_3_COLUMNS),
     ):
         assert {len(row) for row in table.values()} == {len(names)}
-
-
-def test_statements_of_proof_and_property_have_a_verdict():
-    open_ones = [c.id for c in REGISTRY if c.kind != "experiment" and c.check is None]
-    assert [id for id in open_ones if claims.get(id).uncheckable is None] == []

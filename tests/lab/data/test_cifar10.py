@@ -56,7 +56,8 @@ def archive(tmp_path, monkeypatch):
 
 
 def pin(monkeypatch, path):
-    files = (Pinned(path.name, hashlib.sha256(path.read_bytes()).hexdigest()),)
+    raw = path.read_bytes()
+    files = (Pinned(path.name, hashlib.sha256(raw).hexdigest(), len(raw)),)
     pinned = replace(data.DATASETS["cifar10"], files=files, mirrors=())
     monkeypatch.setattr(module, "CIFAR10", pinned)
     monkeypatch.setitem(data.DATASETS, "cifar10", pinned)
@@ -143,6 +144,39 @@ def test_a_folder_in_the_place_of_a_file_is_refused(archive):
         member.type = tarfile.DIRTYPE
         packed.addfile(member)
     with pytest.raises(ValueError, match=r"expected a file .*data_batch_1\.bin in the archive"):
+        module.read(archive)
+
+
+def member(name, kind=tarfile.REGTYPE, **entries):
+    made = tarfile.TarInfo(name)
+    made.type = kind
+    for entry, value in entries.items():
+        setattr(made, entry, value)
+    return made
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
+def test_a_member_that_leads_in_circles_or_is_a_pipe_is_refused(archive, kind):
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.addfile(member(NAMES[0], kind, linkname=NAMES[1]))
+        packed.addfile(member(NAMES[1], kind, linkname=NAMES[0]))
+    with pytest.raises(ValueError, match=r"expected a file .*data_batch_1\.bin in the archive"):
+        module.read(archive)
+
+
+def test_a_sparse_member_that_unpacks_to_a_terabyte_is_refused(archive):
+    entries = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.size": str(10**12)}
+    entries |= {"GNU.sparse.map": f"{10**12 - 1},1"}
+    with tarfile.open(archive, "w:gz", format=tarfile.PAX_FORMAT) as packed:
+        packed.addfile(member(NAMES[0], size=1, pax_headers=entries), io.BytesIO(b"x"))
+    with pytest.raises(ValueError, match=r"expected a file .*data_batch_1\.bin in the archive"):
+        module.read(archive)
+
+
+def test_an_archive_that_unpacks_to_more_than_twice_its_files_is_refused(archive, monkeypatch):
+    monkeypatch.setattr(module, "MOST", 10_000)
+    pack(archive, {"zeros": bytes(20_000)})
+    with pytest.raises(ValueError, match=r"expected at most 10000 bytes in the archive"):
         module.read(archive)
 
 

@@ -1,5 +1,6 @@
 """Downloads against a server on loopback that cuts off, corrupts, stalls and answers errors."""
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -17,7 +18,7 @@ from layernorm.lab.data.pinned import Pinned
 CONTENT = bytes(range(256)) * 2000
 CORRUPT = CONTENT[:1000] + b"!" + CONTENT[1001:]
 HALF = len(CONTENT) // 2
-FILE = Pinned("file.gz", hashlib.sha256(CONTENT).hexdigest())
+FILE = Pinned("file.gz", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
 
 
 class Mirror(BaseHTTPRequestHandler):
@@ -29,6 +30,10 @@ class Mirror(BaseHTTPRequestHandler):
         if behavior.isdecimal():
             return self.send_error(int(behavior))
         body = {"corrupt": CORRUPT, "html": b"<html>Please log in</html>"}.get(behavior, CONTENT)
+        if behavior in ("endless", "drip"):
+            self.send_response(200)
+            self.end_headers()
+            return self.send_without_end(behavior)
         self.send_response(200)
         if behavior != "cut-without-length":
             self.send_header("Content-Length", str(len(body)))
@@ -41,6 +46,12 @@ class Mirror(BaseHTTPRequestHandler):
         if not behavior.startswith(("cut", "stall")):
             self.wfile.write(body[HALF:])
 
+    def send_without_end(self, behavior):
+        with contextlib.suppress(OSError):  # the other side has had enough
+            while not self.server.release.wait(0.05 if behavior == "drip" else 0):
+                self.wfile.write(b"x" if behavior == "drip" else CONTENT)
+                self.server.sent += len(CONTENT)
+
     def log_message(self, *args):
         pass
 
@@ -49,7 +60,7 @@ class Mirror(BaseHTTPRequestHandler):
 def server(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with ThreadingHTTPServer(("127.0.0.1", 0), Mirror) as server:
-        server.asked, server.release = [], threading.Event()
+        server.asked, server.release, server.sent = [], threading.Event(), 0
         server.url = lambda behavior: f"http://127.0.0.1:{server.server_port}/{behavior}/"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -68,6 +79,11 @@ def cache(tmp_path, monkeypatch):
 
 def fetch(server, *behaviors):
     return pinned.fetch("mnist", FILE, tuple(server.url(behavior) for behavior in behaviors))
+
+
+def fetch_again(server, cache, *behaviors):
+    (cache / "file.gz").unlink()
+    return fetch(server, *behaviors)
 
 
 def test_a_good_file_is_fetched_once(server, cache):
@@ -118,6 +134,30 @@ def test_a_mirror_that_stops_sending_counts_as_down(server, cache, monkeypatch):
     assert fetch(server, "stall", "good").path.read_bytes() == CONTENT
     assert time.monotonic() - begin < 20  # pooch's own patience is 30 s
     assert os.listdir(cache) == ["file.gz"]
+
+
+def test_a_mirror_that_sends_without_end_is_cut_off(server, cache):
+    assert fetch(server, "endless", "good").path.read_bytes() == CONTENT
+    with pytest.raises(OSError, match=f"sends more than the file's {len(CONTENT)} bytes"):
+        fetch_again(server, cache, "endless")
+    assert server.sent < 50 * len(CONTENT)  # what the system's buffers hold
+
+
+def test_a_mirror_that_sends_byte_by_byte_counts_as_down(server, cache, monkeypatch):
+    monkeypatch.setattr(pinned, "PATIENCE", 0.5)
+    monkeypatch.setattr(pinned, "SLOWEST", 10**9)
+    with pytest.raises(OSError, match=rf"sent \d+ of {len(CONTENT)} bytes in"):
+        fetch(server, "drip")
+    assert os.listdir(cache) == []
+
+
+def test_a_pipe_in_the_own_folder_is_refused(server, cache, tmp_path, monkeypatch):
+    (tmp_path / "own" / "mnist").mkdir(parents=True)
+    monkeypatch.setenv("LAYERNORM_DATA", str(tmp_path / "own"))
+    os.mkfifo(tmp_path / "own" / "mnist" / "file.gz")
+    with pytest.raises(ValueError, match=r"file\.gz: expected a file, got a folder, pipe"):
+        fetch(server, "good")
+    assert server.asked == []
 
 
 def test_a_mirror_that_refuses_the_connection_counts_as_down(server, cache):
@@ -171,11 +211,12 @@ def start(cache, *mirrors):
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "import pathlib, sys; sys.path.append(sys.argv[1]); import pinned; "
         "pinned.cache_folder = lambda dataset: pathlib.Path(sys.argv[2]); "
-        "pinned.fetch('mnist', pinned.Pinned('file.gz', sys.argv[3]), tuple(sys.argv[4:]))"
+        "file = pinned.Pinned('file.gz', sys.argv[3], int(sys.argv[4])); "
+        "pinned.fetch('mnist', file, tuple(sys.argv[5:]))"
     )
     folder = os.path.dirname(pinned.__file__)
     return subprocess.Popen(
-        [sys.executable, "-c", script, folder, str(cache), FILE.sha256, *mirrors],
+        [sys.executable, "-c", script, folder, str(cache), FILE.sha256, str(FILE.size), *mirrors],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -37,7 +37,7 @@ def tiny(tmp_path, monkeypatch):
             content = struct.pack(">2I", 2049, count) + bytes(range(10 - count, 10))
         raw = gzip.compress(content, mtime=0)
         (folder / pin.name).write_bytes(raw)
-        files.append(Pinned(pin.name, hashlib.sha256(raw).hexdigest()))
+        files.append(Pinned(pin.name, hashlib.sha256(raw).hexdigest(), len(raw)))
     pinned = replace(data.DATASETS["mnist"], files=tuple(files), mirrors=())
     monkeypatch.setattr(module, "MNIST", pinned)
     monkeypatch.setitem(data.DATASETS, "mnist", pinned)

@@ -1,6 +1,7 @@
 """Questions about news: both forms are read to the last word, and a broken file is refused with its
 file and line. The texts are made up."""
 
+import os
 import re
 
 import pytest
@@ -54,6 +55,21 @@ def test_a_question_is_read_to_the_last_word(tmp_path):
     assert got.names == {"@entity0": "Ann Lee", "@entity1": "Bo: the second", "@entity2": "CNN"}
     assert got.file.endswith("f00.question")
     assert not got.lost
+
+
+@pytest.mark.parametrize("place", ["@entity1\n\n@entity0", "sold", "@entity0:Ann Lee"])
+def test_a_marker_of_thousands_of_digits_is_refused(tmp_path, place):
+    """Python refuses to read such a number, with another kind of error."""
+    huge = f"@entity{'7' * 5000}"
+    text = GOOD.replace(place, f"{huge}\n\n@entity0" if "\n" in place else place + " " + huge)
+    with pytest.raises(QuestionError, match=r"f00\.question:\d+: "):
+        read(written(tmp_path, text.replace(f"Ann Lee {huge}", f"Ann Lee\n{huge}:Bo")))
+
+
+def test_a_pipe_in_the_place_of_a_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "f00.question")
+    with pytest.raises(QuestionError, match="expected a file, got a folder, pipe or device"):
+        read(tmp_path / "f00.question")
 
 
 def test_line_ends_of_another_system_change_nothing(tmp_path):

@@ -24,7 +24,7 @@ def photographs(tmp_path, monkeypatch):
     folder.mkdir()
     path = folder / "cifar-10-binary.tar.gz"
     generated.pack(path, generated.contents(4))
-    pin = Pinned(path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+    pin = Pinned(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size)
     pinned = replace(data.DATASETS["cifar10"], files=(pin,), mirrors=())
     monkeypatch.setattr(module, "CIFAR10", pinned)
     monkeypatch.setattr(module, "RECORDS", 4)

@@ -9,9 +9,9 @@ from library.oracle import assert_rounded
 from recurrent.recurrent_fused import draw, leaves, weights
 from torch import Tensor
 
-from layernorm.kernels import launch, recurrent
-from layernorm.kernels.recurrent_step import FORMS
-from layernorm.recurrent import definition
+from layernorm.kernels import launch
+from layernorm.recurrent import definition, gpu
+from layernorm.recurrent.variants import FORMS
 
 NETS = [(form if form == "gru" else "lstm", form) for form in FORMS]
 F64, F32, BF16, F16 = torch.float64, torch.float32, torch.bfloat16, torch.float16
@@ -97,7 +97,7 @@ def agrees(case: Case, tolerance: float = 1e-11) -> None:
     """In float64."""
     at = tensors(case)
     expected = results(definition, case, *at)
-    found = differences(results(recurrent, case, *at), expected)
+    found = differences(results(gpu, case, *at), expected)
     assert max(found) < tolerance, found  # not true of NaN either
     assert all(e.isfinite().all() for e in expected)
 
@@ -106,6 +106,6 @@ def as_exact(case: Case, dtype: torch.dtype) -> None:
     """As close as rounding allows: products in this type, everything else at least in float32."""
     low = tensors(case, dtype)
     exact = converted(low, F64)  # the very same numbers
-    got = results(recurrent, case, *low)
+    got = results(gpu, case, *low)
     assert [g.dtype for g in got] == [dtype] * len(got)
     assert_rounded(got, lambda: results(definition, case, *exact), F32, dtype)

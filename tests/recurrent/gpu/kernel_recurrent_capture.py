@@ -12,8 +12,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 import layernorm
-from layernorm.kernels import recurrent
-from layernorm.recurrent import layers
+from layernorm.recurrent import gpu, layers
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LAYERS = {"lstm": layernorm.LayerNormLSTM, "gru": layernorm.LayerNormGRU}
@@ -43,14 +42,14 @@ def auto(_: str) -> None:
     torch.cuda.get_device_name = lambda device: "a GPU without records"
 
     def asked(x: torch.Tensor) -> torch.Tensor:
-        return x + recurrent._faster("gru", "cuda:0", x.dtype, None, 3, torch.is_grad_enabled())
+        return x + gpu._faster("gru", "cuda:0", x.dtype, None, 3, torch.is_grad_enabled())
 
     assert torch.equal(torch.compile(asked, fullgraph=True, backend="aot_eager")(x), x)
 
 
 def main() -> None:
     if DEVICE == "cpu":
-        layers.fused = recurrent  # which the layers ask on a GPU
+        layers.cpu = gpu  # which the layers ask on a GPU
     outcome = {}
     for case, job in (("lstm", compiled), ("gru", compiled), ("auto", auto)):
         try:

@@ -8,13 +8,15 @@ import sys
 import triton.language as tl
 from kernels.kernel_compile import _LONG, _accumulator, compiled
 
-from layernorm.kernels import recurrent_gru, recurrent_lstm, recurrent_sums
-from layernorm.kernels.recurrent_step import FORMS, launch_options
+from layernorm.recurrent.gpu import gru_kernels, lstm_kernels
+from layernorm.recurrent.gpu import sums as of_columns
+from layernorm.recurrent.gpu.step import launch_options
+from layernorm.recurrent.variants import FORMS
 
 
 def step(direction: str, form: str, units: int, kind: str) -> dict:
     acc = _accumulator(kind)
-    module = recurrent_lstm if FORMS[form].cell else recurrent_gru
+    module = lstm_kernels if FORMS[form].cell else gru_kernels
     kernel = getattr(module, direction)
     of_inputs = ("a", "before", "y", "dy", "dh", "dsums", "gain", "gain_c", "shift_c")
     pointers = dict.fromkeys(kernel.arg_names[: kernel.arg_names.index("at")], acc)
@@ -31,10 +33,8 @@ def step(direction: str, form: str, units: int, kind: str) -> dict:
 def sums(kind: str) -> dict:
     acc = _accumulator(kind)
     pointers = dict.fromkeys(("dy", "mean", "rstd", "plain", "along"), acc) | {"a": kind}
-    constants = {"ACC": getattr(tl, _LONG[acc]), "ROWS": recurrent_sums.ROWS}
-    return compiled(
-        recurrent_sums.partial_sums, 90, 4, pointers, BLOCK=recurrent_sums.COLUMNS, **constants
-    )
+    constants = {"ACC": getattr(tl, _LONG[acc]), "ROWS": of_columns.ROWS}
+    return compiled(of_columns.partial_sums, 90, 4, pointers, BLOCK=of_columns.COLUMNS, **constants)
 
 
 CASES = {

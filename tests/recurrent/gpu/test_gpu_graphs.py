@@ -11,7 +11,9 @@ from kernels.kernel_cases import DEVICE, ON_GPU
 from recurrent.gpu.kernel_recurrent import F32, Case, converted, results, run, tensors
 from recurrent.recurrent_fused import leaves
 
-from layernorm.kernels import launch, recurrent, recurrent_graphs
+from layernorm.kernels import launch
+from layernorm.recurrent import gpu
+from layernorm.recurrent.gpu import graphs
 
 pytestmark = ON_GPU
 KINDS = pytest.mark.parametrize("form", ["paper", "per_gate", "gru"])
@@ -21,8 +23,8 @@ BOTH = pytest.mark.parametrize("form", ["joint", "gru"])
 @pytest.fixture(autouse=True)
 def captures(monkeypatch):
     """What was captured: 'forward' and 'backward', one after the other."""
-    recurrent_graphs.clear()
-    made, really = [], recurrent_graphs.capture
+    graphs.clear()
+    made, really = [], graphs.capture
 
     def stand_in(function, pool=None):
         buffers = function()
@@ -37,12 +39,12 @@ def captures(monkeypatch):
         made.append("forward" if pool is None else "backward")
         return (stand_in if launch.INTERPRETED else really)(function, pool)
 
-    monkeypatch.setattr(recurrent_graphs, "capture", capture)
+    monkeypatch.setattr(graphs, "capture", capture)
     if launch.INTERPRETED:
-        monkeypatch.setattr(recurrent_graphs, "_possible", lambda x: recurrent_graphs.LIMIT > 0)
-        monkeypatch.setattr(recurrent_graphs, "_stream", lambda x: ("cpu", 0))
+        monkeypatch.setattr(graphs, "_possible", lambda x: graphs.LIMIT > 0)
+        monkeypatch.setattr(graphs, "_stream", lambda x: ("cpu", 0))
     yield made
-    recurrent_graphs.clear()
+    graphs.clear()
 
 
 def net(form: str, seed: int = 0):
@@ -58,7 +60,7 @@ def net(form: str, seed: int = 0):
 
 def uncaptured(monkeypatch, function, *arguments):
     with monkeypatch.context() as patch:
-        patch.setattr(recurrent_graphs, "LIMIT", 0)
+        patch.setattr(graphs, "LIMIT", 0)
         return function(*arguments)
 
 
@@ -77,8 +79,8 @@ def gradients(net, y, retain=False):
 def test_replays_give_the_same_bits(form, captures, monkeypatch):
     for seed in range(4):
         given = net(form, seed)
-        expected = uncaptured(monkeypatch, results, recurrent, *given)
-        same(results(recurrent, *given), expected)
+        expected = uncaptured(monkeypatch, results, gpu, *given)
+        same(results(gpu, *given), expected)
     assert captures == ["forward", "backward"]  # at the second call
 
 
@@ -86,11 +88,11 @@ def test_replays_give_the_same_bits(form, captures, monkeypatch):
 def test_results_stay_when_others_are_computed(form, captures, monkeypatch):
     """And a gradient that was not waited for is that of its own forward pass."""
     nets = [net(form, seed) for seed in range(4)]
-    outputs = [run(recurrent, *given)[0] for given in nets]
+    outputs = [run(gpu, *given)[0] for given in nets]
     assert captures == ["forward"] * 3  # all wait
     slopes = [gradients(given, y) for given, y in zip(nets, outputs, strict=True)]
     for given, y, slope in zip(nets, outputs, slopes, strict=True):
-        right = uncaptured(monkeypatch, run, recurrent, *given)[0]
+        right = uncaptured(monkeypatch, run, gpu, *given)[0]
         same([y, *slope], [right, *gradients(given, right)])
 
 
@@ -100,45 +102,45 @@ def test_memory_is_used_again(form, captures):
     kept = []
     for seed in range(3):
         given = net(form, seed)
-        y = run(recurrent, *given)[0]
+        y = run(gpu, *given)[0]
         gradients(given, y)
         kept.append(y)
-    y = run(recurrent, *net(form, 3))[0]
+    y = run(gpu, *net(form, 3))[0]
     del y  # never asked for its gradient
-    run(recurrent, *net(form, 4))
+    run(gpu, *net(form, 4))
     assert captures == ["forward", "backward"]
 
 
 def test_a_gradient_asked_for_twice(captures, monkeypatch):
     for _ in range(2):
         given = net("paper")
-        y = run(recurrent, *given)[0]
+        y = run(gpu, *given)[0]
         first = gradients(given, y, retain=True)
-        run(recurrent, *net("paper", 1))
+        run(gpu, *net("paper", 1))
         same(gradients(given, y), first)
 
 
 def test_no_more_than_the_limit(captures, monkeypatch):
-    monkeypatch.setattr(recurrent_graphs, "LIMIT", 1)
+    monkeypatch.setattr(graphs, "LIMIT", 1)
     nets = [net("paper", seed) for seed in range(3)]
-    outputs = [run(recurrent, *given)[0] for given in nets]
+    outputs = [run(gpu, *given)[0] for given in nets]
     assert captures == ["forward"]
     slopes = [gradients(given, y) for given, y in zip(nets, outputs, strict=True)]
-    other = [uncaptured(monkeypatch, run, recurrent, *given)[0] for given in nets]
+    other = [uncaptured(monkeypatch, run, gpu, *given)[0] for given in nets]
     for given, slope, y in zip(nets, slopes, other, strict=True):
         same(slope, gradients(given, y))
     del outputs
     for _ in range(2):  # another form takes the place of the one that is idle
-        run(recurrent, *net("gru"))
-    assert [c.settings.form for c in recurrent_graphs._captures.values()] == ["gru"]
+        run(gpu, *net("gru"))
+    assert [c.settings.form for c in graphs._captures.values()] == ["gru"]
 
 
 def test_without_gradients(captures, monkeypatch):
     for seed in range(3):
         given = net("paper", seed)
         with torch.no_grad():
-            expected = uncaptured(monkeypatch, run, recurrent, *given)
-            same(run(recurrent, *given), expected)
+            expected = uncaptured(monkeypatch, run, gpu, *given)
+            same(run(gpu, *given), expected)
     assert captures == ["forward"]
 
 
@@ -147,9 +149,9 @@ def test_hooks_that_put_other_tensors_in_place(captures, monkeypatch):
     for seed in range(3):
         given = net("paper", seed)
         with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
-            y = run(recurrent, *given)[0]
-        run(recurrent, *net("paper", 7))  # what was kept is overwritten
-        right = uncaptured(monkeypatch, run, recurrent, *given)[0]
+            y = run(gpu, *given)[0]
+        run(gpu, *net("paper", 7))  # what was kept is overwritten
+        right = uncaptured(monkeypatch, run, gpu, *given)[0]
         same(gradients(given, y), gradients(given, right))
     assert "backward" not in captures
 
@@ -157,7 +159,7 @@ def test_hooks_that_put_other_tensors_in_place(captures, monkeypatch):
 def test_a_parameter_changed_before_its_gradient_is_an_error(captures):
     for _ in range(2):
         given = net("paper")
-        y = run(recurrent, *given)[0]
+        y = run(gpu, *given)[0]
         with torch.no_grad():
             given[3].w_hh.add_(1)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -169,11 +171,11 @@ def test_without_memory_for_a_capture(captures, monkeypatch):
         captures.append("tried")
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(recurrent_graphs, "capture", full)
+    monkeypatch.setattr(graphs, "capture", full)
     given = net("paper")
-    expected = run(recurrent, *given)
+    expected = run(gpu, *given)
     for _ in range(3):
-        same(run(recurrent, *given), expected)
+        same(run(gpu, *given), expected)
     assert captures == ["tried"]
 
 
@@ -181,7 +183,7 @@ def test_other_shapes_and_settings_are_captured_by_themselves(captures):
     case, x, states, w = net("paper")
     for changed in (case, case._replace(reverse=True), case._replace(eps=0.1)):
         for _ in range(2):
-            run(recurrent, changed, x, states, w)
+            run(gpu, changed, x, states, w)
     assert len(captures) == 3
 
 
@@ -189,13 +191,13 @@ def test_other_shapes_and_settings_are_captured_by_themselves(captures):
 @pytest.mark.gpu
 def test_inside_another_capture(captures):
     given = net("paper")
-    run(recurrent, *given)
+    run(gpu, *given)
     with torch.no_grad():
-        expected = uncaptured(pytest.MonkeyPatch(), run, recurrent, *given)
+        expected = uncaptured(pytest.MonkeyPatch(), run, gpu, *given)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            got = run(recurrent, *given)
+            got = run(gpu, *given)
     graph.replay()
     same(got, expected)
     assert captures == []
@@ -205,9 +207,9 @@ def test_inside_another_capture(captures):
 @pytest.mark.gpu
 def test_another_gpu_than_the_current(captures):
     case, *here = net("paper")
-    expected = run(recurrent, case, *here)
+    expected = run(gpu, case, *here)
     there = converted(tuple(here), F32, "cuda:1")
     for _ in range(3):
-        got = run(recurrent, case, *there)
+        got = run(gpu, case, *there)
         assert got[0].device == torch.device("cuda:1")
         same([g.to("cuda:0") for g in got], expected)

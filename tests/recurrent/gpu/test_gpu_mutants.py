@@ -11,13 +11,8 @@ import pytest
 from kernels.kernel_cases import ON_GPU, with_rows
 from recurrent.gpu.kernel_recurrent import Case, agrees
 
-from layernorm.kernels import (
-    launch,
-    recurrent_compute,
-    recurrent_graphs,
-    recurrent_operator,
-    recurrent_step,
-)
+from layernorm.kernels import launch
+from layernorm.recurrent.gpu import compute, graphs, operators, step
 
 pytestmark = ON_GPU
 
@@ -25,7 +20,7 @@ pytestmark = ON_GPU
 class Mutant(NamedTuple):
     slip: str
     form: str
-    part: str  # the module's name after recurrent_
+    part: str  # the module's name, of the kernels without _kernels
     old: str
     new: str
     options: dict = {}  # noqa: RUF012
@@ -71,12 +66,16 @@ MUTANTS = [
 ]  # fmt: skip
 
 
-USERS = (recurrent_step, recurrent_compute, recurrent_graphs, recurrent_operator)
+USERS = (step, compute, graphs, operators)
+
+
+def name_of(part: str) -> str:
+    return f"layernorm.recurrent.gpu.{part}{'_kernels' * (part in ('lstm', 'gru'))}"
 
 
 def changed(part: str, old: str, new: str, folder):
     """The module with one fragment replaced; its classes are still the original's."""
-    original = importlib.import_module(f"layernorm.kernels.recurrent_{part}")
+    original = importlib.import_module(name_of(part))
     source = inspect.getsource(original)
     assert old in source, f"{old!r} no longer stands in {original.__name__}"
     module = with_rows(source.replace(old, new), folder, f"mutant_{part}")
@@ -88,7 +87,7 @@ def changed(part: str, old: str, new: str, folder):
 
 def install(part: str, module, monkeypatch) -> None:
     """Put it in the original's place, and its functions in theirs, wherever they are used."""
-    original = f"layernorm.kernels.recurrent_{part}"
+    original = name_of(part)
     for user in USERS:
         for name, value in list(vars(user).items()):
             if value is sys.modules[original]:

@@ -20,8 +20,9 @@ from recurrent.gpu.kernel_recurrent import (
 )
 from recurrent.recurrent_fused import leaves
 
-from layernorm.kernels import launch, recurrent, recurrent_sums
-from layernorm.recurrent import definition
+from layernorm.kernels import launch
+from layernorm.recurrent import definition, gpu
+from layernorm.recurrent.gpu import sums
 
 pytestmark = ON_GPU
 FORMS = pytest.mark.parametrize(("kind", "form"), NETS)
@@ -86,7 +87,7 @@ def test_states_are_kept_in_float32(kind, form):
         gates[1] = 6.0  # forget, or update gate: the state nearly stays
         for s in states:
             s.fill_(1.0)
-        got = run(recurrent, case, *at)[-1].double()
+        got = run(gpu, case, *at)[-1].double()
         exact = run(definition, case, *converted(at, F64))[-1]
         low = run(definition, case, *at)[-1].double()
     step = torch.finfo(BF16).eps / 2
@@ -98,9 +99,9 @@ def test_states_are_kept_in_float32(kind, form):
 def test_the_same_bits_every_time_and_without_a_graph(kind, form):
     case = Case(kind, form)
     at = tensors(case, F32)
-    first, again = results(recurrent, case, *at), results(recurrent, case, *at)
+    first, again = results(gpu, case, *at), results(gpu, case, *at)
     with torch.no_grad():
-        values = run(recurrent, case, *at)
+        values = run(gpu, case, *at)
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(first, values, strict=False))
 
@@ -109,7 +110,7 @@ def test_the_same_bits_every_time_and_without_a_graph(kind, form):
 def test_strides_do_not_matter(kind, form):
     case = Case(kind, form)
     x, states, w = tensors(case)
-    expected = results(recurrent, case, x, states, w)
+    expected = results(gpu, case, x, states, w)
 
     def turned(t):
         return t.detach().t().contiguous().t().requires_grad_()
@@ -117,7 +118,7 @@ def test_strides_do_not_matter(kind, form):
     gain, b = w.ln_hh
     spread = torch.stack([gain.detach(), gain.detach()], 1)[:, 0].requires_grad_()
     other = w._replace(w_hh=turned(w.w_hh), w_ih=turned(w.w_ih), ln_hh=(spread, b))
-    got = results(recurrent, case, turned(x), [turned(s) for s in states], other)
+    got = results(gpu, case, turned(x), [turned(s) for s in states], other)
     for g, e in zip(got, expected, strict=True):
         torch.testing.assert_close(g, e, rtol=1e-12, atol=1e-12)
 
@@ -133,7 +134,7 @@ def test_a_gradient_of_one_result_only(kind, form):
             torch.autograd.grad(
                 run(module, case, *at)[k].square().sum(), wanted, materialize_grads=True
             )
-            for module in (recurrent, definition)
+            for module in (gpu, definition)
         )
         for g, e in zip(got, expected, strict=True):
             torch.testing.assert_close(g, e, rtol=1e-11, atol=1e-11)
@@ -144,11 +145,11 @@ def test_what_needs_no_gradient_gets_none(kind, form):
     case = Case(kind, form, (2, 1))
     x, states, w = tensors(case)
     x.requires_grad_(False)
-    run(recurrent, case, x, states, w)[0].sum().backward()
+    run(gpu, case, x, states, w)[0].sum().backward()
     assert x.grad is None
     assert w.w_ih.grad is not None
     with torch.no_grad():
-        assert run(recurrent, case, x, states, w)[0].grad_fn is None
+        assert run(gpu, case, x, states, w)[0].grad_fn is None
 
 
 @KINDS
@@ -156,7 +157,7 @@ def test_no_rows(kind, form):
     case = Case(kind, form, (2,))
     x, states, w = tensors(case)
     empty = x.detach()[:0].requires_grad_(), [s.detach()[:0].requires_grad_() for s in states], w
-    values = results(recurrent, case._replace(sizes=(0,)), *empty)
+    values = results(gpu, case._replace(sizes=(0,)), *empty)
     count = 2 if kind == "gru" else 3
     assert [tuple(v.shape) for v in values[:count]] == [(0, 7)] * count
     assert not any(g.any() for g in values[count:])
@@ -166,12 +167,12 @@ def test_no_rows(kind, form):
 def test_column_sums(programs, monkeypatch):
     """Several tiles, programs that have more than one, tails, rows and columns with gaps."""
     monkeypatch.setattr(launch, "_chip", lambda device: launch.Chip(programs, 0))
-    monkeypatch.setattr(recurrent_sums, "ROWS", 4)
-    monkeypatch.setattr(recurrent_sums, "AT_ONCE", 2)  # for two blocks of columns
+    monkeypatch.setattr(sums, "ROWS", 4)
+    monkeypatch.setattr(sums, "AT_ONCE", 2)  # for two blocks of columns
     whole = torch.randn(37, 90, dtype=F64, generator=torch.Generator().manual_seed(1))
     whole = whole.to(DEVICE)
     dy, a, stats = whole[:, 3:70], whole[:, 20:87], whole[:, 88:]
-    plain, along = recurrent_sums.column_sums(dy, a, stats[:, 0], stats[:, 1])
+    plain, along = sums.column_sums(dy, a, stats[:, 0], stats[:, 1])
     torch.testing.assert_close(plain, dy.sum(0))
     torch.testing.assert_close(along, (dy * (a - stats[:, :1]) * stats[:, 1:]).sum(0))
-    assert torch.equal(recurrent_sums.column_sums(dy)[0], plain)
+    assert torch.equal(sums.column_sums(dy)[0], plain)

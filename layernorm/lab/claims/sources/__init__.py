@@ -1,80 +1,188 @@
-"""Which claims decide each statement of the paper and of its five summaries.
+"""The paper and its five summaries as lists of statements, and the claims that decide each.
 
-Every source is a numbered list of what it says, in our words. A statement names the claims that
-decide it, or the reason why nothing can check it. `problems` compares the lists with the registry::
+Every file `*.yaml` of this folder is a source: its name, its title, and its statements in our
+words. A statement names the claims that decide it, or the reason why nothing can::
 
-    from layernorm.lab.claims import sources
+    name: paper
+    title: Ba, Kiros and Hinton 2016, Layer Normalization
+    statements:
+      - says: "Table 1: which method is invariant under what."
+        claims:
+          section 5.1, table 1: [table-1-row-batch, table-1-row-weight]
+      - says: Slower updates, faster training.
+        elsewhere: true
+        claims: [slower-per-update/mnist]
+      - says: Equations (1) to (4).
+        uncheckable: a definition; the chapters follow it
 
-    sources.SOURCES["summary B"].statements[0].claims
-    sources.problems()  # [] if every statement is mapped and said_by agrees
+A claim is said by the sources whose statements name it, at the places under which they do so
+(`said_by`), without those statements that are credited to somebody else (`elsewhere`). A place
+`this book` stands beside others where a claim goes beyond what they say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
 
-from layernorm.lab import claims
-from layernorm.lab.claims.sources import paper, reported, summaries_ab, summaries_cd, summary_e
-from layernorm.lab.claims.sources.statement import Source, Statement
+from layernorm.lab.claims.schema import NOBODY, SOURCE, Claim, ClaimError
 
-__all__ = ["SOURCES", "Source", "Statement", "problems", "reported"]
-
-SOURCES: dict[str, Source] = {
-    source.name: source
-    for source in (
-        paper.PAPER,
-        summaries_ab.A,
-        summaries_ab.B,
-        summaries_cd.C,
-        summaries_cd.D,
-        summary_e.SUMMARY_E,
-    )
-}
+FOLDER = Path(__file__).parent
 
 
-def problems(
-    sources: Iterable[Source] | None = None, registry: Sequence[claims.Claim] | None = None
-) -> list[str]:
-    """What is wrong with the mapping, one sentence each; nothing, if it is complete.
-
-    A source's statements are numbered without a gap up to its count; each names registered claims
-    of which the source is a `said_by`; and each claim that names a source is named by it. The
-    sentences of summary E are the paper's own, so that it also says what the paper says; a
-    statement marked `elsewhere` is nobody's in particular.
+@dataclass(frozen=True)
+class Statement:
+    """One thing that a source says, with what decides it.
 
     Args:
-        sources: all of `SOURCES` if None.
-        registry: all registered claims if None.
+        number: its place in the source, from 1.
+        says: the statement in our words.
+        places: ids of claims by the place that says them ("" where the source has no places).
+        uncheckable: why nothing can decide it; "" if there are claims.
+        elsewhere: its claims are not credited to this source.
     """
-    sources = list(SOURCES.values()) if sources is None else list(sources)
-    known = {claim.id: claim for claim in (claims.all() if registry is None else registry)}
-    found = []
-    for source in sources:
-        numbers = [statement.number for statement in source.statements]
-        missing = sorted(set(range(1, source.count + 1)) - set(numbers))
-        if missing or len(numbers) != source.count:
-            found.append(
-                f"{source.name} has {source.count} statements; {len(numbers)} are listed, "
-                f"without the numbers {missing}"
-            )
-        for statement in source.statements:
-            for id in statement.claims:
-                if id not in known:
-                    found.append(f"{source.name}, {statement.number}: there is no claim {id!r}")
-                elif not statement.elsewhere and not _names(known[id], source.name):
-                    found.append(
-                        f"{source.name}, {statement.number}: claim {id!r} is not said by it"
-                    )
-        mapped = {id for statement in source.statements for id in statement.claims}
-        found += [
-            f"{source.name} says {claim.id!r}, but none of its statements names that claim"
-            for claim in known.values()
-            if any(said.startswith(source.name) for said in claim.said_by)
-            and claim.id not in mapped
+
+    number: int
+    says: str
+    places: Mapping[str, tuple[str, ...]]
+    uncheckable: str
+    elsewhere: bool
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        return tuple(chain.from_iterable(self.places.values()))
+
+
+@dataclass(frozen=True)
+class Source:
+    """The paper or a summary."""
+
+    name: str
+    title: str
+    statements: tuple[Statement, ...]
+
+    def credits(self, id: str) -> list[str]:
+        """Return how the source is cited as saying a claim; an empty list if it does not."""
+        places = [
+            self._citation(place)
+            for statement in self.statements
+            if not statement.elsewhere
+            for together, ids in statement.places.items()
+            if id in ids
+            for place in together.split(", ")
         ]
-    return found
+        return list(dict.fromkeys(places))
+
+    def _citation(self, place: str) -> str:
+        return place if place == NOBODY else f"{self.name} {place}".strip()
 
 
-def _names(claim: claims.Claim, source: str) -> bool:
-    names = ("summary E", "paper") if source == "summary E" else (source,)
-    return any(said.startswith(names) for said in claim.said_by)
+@cache
+def load() -> dict[str, Source]:
+    """All sources by name, the paper first.
+
+    Raises:
+        ClaimError: a file breaks the rules above; the message names the file and the entry.
+    """
+    sources = [read(path) for path in sorted(FOLDER.glob("*.yaml"))]
+    return {source.name: source for source in sources}
+
+
+def read(path: Path) -> Source:
+    """Read one source.
+
+    Raises:
+        ClaimError: as `load`.
+    """
+    import yaml
+
+    try:
+        content = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        raise ClaimError(f"{path.name} is no YAML: {error}") from error
+    refuse = _Refusal(path.name)
+    fields = refuse.unless_mapping(content, {"name", "title", "statements"}, set())
+    if not isinstance(fields["statements"], list):
+        refuse("statements must be a list", fields["statements"])
+    statements = []
+    for number, entry in enumerate(fields["statements"], 1):
+        says = entry.get("says", "") if isinstance(entry, dict) else ""
+        refuse = _Refusal(f"{path.name}, statement {number} ({says!r})")
+        statements.append(_statement(number, entry, str(fields["name"]), refuse))
+    return Source(fields["name"], fields["title"], tuple(statements))
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """Raises errors that begin with where they are."""
+
+    where: str
+
+    def __call__(self, expected: str, came: object) -> None:
+        raise ClaimError(f"{self.where}: {expected}; got {came!r}")
+
+    def unless_mapping(self, content: Any, wanted: set[str], allowed: set[str]) -> dict[str, Any]:
+        """Return a mapping that has the wanted keys and none that is not allowed."""
+        if not isinstance(content, dict) or not wanted <= set(content) <= wanted | allowed:
+            keys = list(content) if isinstance(content, dict) else content
+            self(f"expected the keys {', '.join(sorted(wanted | allowed))}", keys)
+        return content
+
+
+def _statement(number: int, entry: Any, source: str, refuse: _Refusal) -> Statement:
+    refuse.unless_mapping(entry, {"says"}, {"claims", "uncheckable", "elsewhere"})
+    for name in ("says", "uncheckable"):
+        if name in entry and not (isinstance(entry[name], str) and entry[name].strip()):
+            refuse(f"{name} must be one sentence", entry[name])
+    if ("claims" in entry) == ("uncheckable" in entry):
+        refuse("expected claims or the reason why it is uncheckable, one of the two", list(entry))
+    elsewhere = entry.get("elsewhere", False)
+    places = entry.get("claims", {})
+    places = {"": places} if isinstance(places, list) else places
+    if elsewhere not in (True, False) or not isinstance(places, dict):
+        refuse("elsewhere must be true or false, claims a list or lists by place", entry)
+    ids = list(chain.from_iterable(places.values()))
+    if "claims" in entry and not (ids and all(isinstance(id, str) for id in ids)):
+        refuse("claims must name at least one id", ids)
+    if len(set(ids)) < len(ids):
+        refuse("a claim is named once", ids)
+    cited = () if elsewhere else chain.from_iterable(p.split(", ") for p in places)
+    for place in cited:
+        if place != NOBODY and not SOURCE.fullmatch(f"{source} {place}".strip()):
+            refuse("a place must be like 'section 5.1' or 'eq. 4'", place)
+    return Statement(
+        number,
+        entry["says"],
+        {place: tuple(ids) for place, ids in places.items()},
+        entry.get("uncheckable", ""),
+        elsewhere,
+    )
+
+
+def said_by(id: str, sources: Iterable[Source] | None = None) -> tuple[str, ...]:
+    """Return who says a claim: sources (of all, by default) that name it, or this book."""
+    sources = load().values() if sources is None else sources
+    return tuple(chain.from_iterable(s.credits(id) for s in sources)) or (NOBODY,)
+
+
+def problems(sources: Iterable[Source], claims: Iterable[Claim]) -> list[str]:
+    """Return one sentence for each statement whose claim does not exist, and for each claim whose
+    `said_by` is not that of the sources."""
+    sources = list(sources)
+    known = {claim.id: claim for claim in claims}
+    lost = [
+        f"{source.name}, {statement.number}: there is no claim {id!r}"
+        for source in sources
+        for statement in source.statements
+        for id in statement.claims
+        if id not in known
+    ]
+    return lost + [
+        f"claim {claim.id!r} says that it is said by {claim.said_by}; the sources say {derived}"
+        for claim in known.values()
+        if (derived := said_by(claim.id, sources)) != claim.said_by
+    ]

@@ -1,23 +1,26 @@
 """The recurrent layers on the GPU as a torch operator with a gradient: `layernorm::recurrence`.
 
 Registered, it passes through `torch.compile` as it is. It returns also what its gradient needs, as
-a list: `recurrent_compute` knows its order. For everyone else the computation is called directly,
+a list: `compute` knows its order. For everyone else the computation is called directly,
 or replayed from a CUDA graph.
 """
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
-from layernorm.kernels import launch, recurrent_graphs
-from layernorm.kernels.recurrent_compute import (
+from layernorm.kernels import launch
+from layernorm.recurrent import checks
+from layernorm.recurrent.fused import no_second_derivative, watched
+from layernorm.recurrent.gpu import graphs
+from layernorm.recurrent.gpu.compute import (
     Inputs,
     Settings,
     allocate,
     compute,
     compute_gradient,
 )
-from layernorm.kernels.recurrent_step import FORMS, LONGEST
+from layernorm.recurrent.gpu.step import LONGEST
+from layernorm.recurrent.variants import FORMS
 
 COUNT = len(Inputs._fields)
 DEVICES = ("cuda", "cpu") if launch.INTERPRETED else "cuda"
@@ -94,15 +97,8 @@ def _wanted(found: list[Tensor], wanted) -> list[Tensor | None]:
     return [g if w else None for g, w in zip(found, wanted, strict=False)]
 
 
-def _no_second_derivative(ctx, *_):
-    raise NotImplementedError(
-        "the fused recurrent layers have no second derivative; make the layer with "
-        'backend="reference" for create_graph=True'
-    )
-
-
 _recurrence.register_autograd(_registered_gradient, setup_context=_setup)
-_recurrence_backward.register_autograd(_no_second_derivative)
+_recurrence_backward.register_autograd(no_second_derivative)
 
 
 class _Direct(torch.autograd.Function):
@@ -138,7 +134,7 @@ class _Direct(torch.autograd.Function):
 def _computed(inputs: Inputs, settings: Settings):
     """The capture, if one was replayed, or None; y, h_n, c_n; what the gradient needs."""
     with launch._on(inputs.x.device):
-        replayed = recurrent_graphs.forward(inputs, settings)
+        replayed = graphs.forward(inputs, settings)
         if replayed is not None:
             return replayed
         outputs = compute(inputs, settings)
@@ -151,21 +147,10 @@ def apply(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """y in the type `kind`, and h_n, c_n (empty without a cell) in that of the computation."""
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs)
-    if _watched(inputs):
+    if inputs.x.is_meta or watched(inputs):
         return tuple(_recurrence(*inputs, batch_sizes, eps, form, reverse, kind, keep)[:3])
     settings = Settings(_sizes(inputs, form, batch_sizes), eps, form, reverse, kind, keep)
     return _Direct.apply(settings, *inputs) if keep else tuple(_computed(inputs, settings)[1])
-
-
-def _watched(inputs: Inputs) -> bool:
-    """Whether someone looks at operators: graph capture, transforms, modes, special tensors."""
-    return (
-        torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack() > 0
-        or inputs.x.is_meta
-        or any(t is not None and type(t) not in (Tensor, Parameter) for t in inputs)
-    )
 
 
 def _sizes(inputs: Inputs, form: str, batch_sizes: Tensor | None) -> tuple[int, ...]:
@@ -179,7 +164,7 @@ def _sizes(inputs: Inputs, form: str, batch_sizes: Tensor | None) -> tuple[int, 
     if not (inputs.x.is_cuda or launch.INTERPRETED):
         raise ValueError(
             f"x must be on a CUDA device for these kernels, got one on {inputs.x.device}; use "
-            "layernorm.recurrent.fused on a CPU"
+            "layernorm.recurrent.cpu on a CPU"
         )
     launch.check_device(inputs.x)
     if units > LONGEST:
@@ -197,15 +182,4 @@ def _sizes(inputs: Inputs, form: str, batch_sizes: Tensor | None) -> tuple[int, 
                 f"{name} must have shape {expected[name]} and be on {inputs.x.device}, got "
                 f"{tuple(t.shape)} on {t.device}"
             )
-    if batch_sizes is None:
-        if rows % batch if batch else rows:
-            raise ValueError(f"x must have a multiple of {batch} rows, h0's number, got {rows}")
-        return (batch,) * (rows // batch if batch else 0)
-    sizes = tuple(batch_sizes.tolist())
-    falling = list(sizes) == sorted(sizes, reverse=True) and sizes[:1] == (batch,) and sizes[-1] > 0
-    if batch_sizes.dtype != torch.int64 or not falling or sum(sizes) != rows:
-        raise ValueError(
-            f"batch_sizes must be int64, begin with h0's {batch} rows, not increase, stay above 0 "
-            f"and add up to x's {rows} rows, got {batch_sizes}"
-        )
-    return sizes
+    return tuple(checks.step_sizes(batch_sizes, rows, batch))

@@ -17,7 +17,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from layernorm.kernels.recurrent_math import (
+from layernorm.recurrent.gpu.math import (
     block,
     centered,
     normalize,

@@ -13,10 +13,9 @@ from recurrent.gpu.kernel_recurrent import BF16, F32, Case, results, run, tensor
 from recurrent.recurrent_fused import leaves
 
 import layernorm
-from layernorm.kernels import recurrent, recurrent_operator
-from layernorm.lab import records
-from layernorm.lab.records import Record
-from layernorm.recurrent import definition, layers
+from layernorm.kernels import speeds
+from layernorm.recurrent import definition, gpu, layers
+from layernorm.recurrent.gpu import operators
 
 pytestmark = ON_GPU
 KINDS = pytest.mark.parametrize("form", ["paper", "gru"])
@@ -40,7 +39,7 @@ def of_operator(form: str, keep: bool):
 def test_operators_keep_torchs_rules(form):
     """torch.library.opcheck: schema, shapes without data, autograd."""
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(recurrent_operator._recurrence, of_operator(form, True), test_utils=tests)
+    torch.library.opcheck(operators._recurrence, of_operator(form, True), test_utils=tests)
 
 
 @pytest.mark.parametrize("form", ["joint", "gru"])
@@ -48,16 +47,14 @@ def test_the_registered_operator_computes_the_same(form, monkeypatch):
     given, found = net(form), []
     for registered in (False, True):
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda answer=registered: answer)
-        found.append(results(recurrent, *given))
+        found.append(results(gpu, *given))
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
 @KINDS
 def test_second_derivatives_are_refused(form):
     given = net(form)
-    (first,) = torch.autograd.grad(
-        run(recurrent, *given)[0].square().sum(), given[1], create_graph=True
-    )
+    (first,) = torch.autograd.grad(run(gpu, *given)[0].square().sum(), given[1], create_graph=True)
     (right,) = torch.autograd.grad(run(definition, *given)[0].square().sum(), given[1])
     torch.testing.assert_close(first, right, rtol=1e-11, atol=1e-11)
     with pytest.raises(NotImplementedError, match='backend="reference"'):
@@ -70,7 +67,7 @@ def test_autocast(form):
     case, x, states, w = net(form, F32)
     exact = results(definition, case, x, states, w)
     with torch.autocast(DEVICE, dtype=BF16):
-        got = results(recurrent, case, x, states, w)
+        got = results(gpu, case, x, states, w)
         low = results(definition, case, x, states, w)
     assert [g.dtype for g in got] == [F32] * len(got)
     for g, rounded, e in zip(got, low, exact, strict=True):
@@ -83,7 +80,7 @@ def test_autocast(form):
 def on_gpu(monkeypatch):
     """The layers ask these kernels here, too, where there is no GPU."""
     if DEVICE == "cpu":
-        monkeypatch.setattr(layers, "fused", recurrent)
+        monkeypatch.setattr(layers, "cpu", gpu)
 
 
 @pytest.mark.parametrize("layer", [layernorm.LayerNormLSTM, layernorm.LayerNormGRU])
@@ -103,20 +100,20 @@ def test_layers_use_them(layer, on_gpu):
 
 
 def test_what_is_refused(monkeypatch):
-    asked = ("lstm", "cuda", F32, "paper", False)
-    assert recurrent.unsupported(*asked) is None
+    asked = ("lstm", "cuda", F32, False)
+    assert gpu.unsupported(*asked) is None
 
     def reason(k, value):
-        return recurrent.unsupported(*asked[:k], value, *asked[k + 1 :])
+        return gpu.unsupported(*asked[:k], value, *asked[k + 1 :])
 
     assert reason(0, "rnn") == "there is no fused rnn; the definition computes it"
     assert "int64" in reason(2, torch.int64)
-    assert "proj_size" in reason(4, True)
+    assert "proj_size" in reason(3, True)
     monkeypatch.setenv("TRITON_INTERPRET", "0")
     assert "run on CUDA devices, and the tensors are on cpu" in reason(1, "cpu")
-    assert recurrent.missing() is None
-    monkeypatch.setattr(recurrent, "find_spec", lambda name: None)
-    assert "pip install 'layernorm[gpu]'" in recurrent.missing()
+    assert gpu.missing() is None
+    monkeypatch.setattr(gpu, "find_spec", lambda name: None)
+    assert "pip install 'layernorm[gpu]'" in gpu.missing()
 
 
 BAD = [
@@ -125,8 +122,8 @@ BAD = [
     (lambda x, w: (x, w._replace(b=w.b[:-1])), r"bias must have shape \(12,\) .* got \(11,\)"),
     (lambda x, w: (x, w._replace(ln_c=(w.ln_c[0][:2], w.ln_c[1]))), "gain_c must have shape"),
     (lambda x, w: (x, w._replace(b=w.b.to("meta"))), f"bias .* be on {DEVICE}.* on meta"),
-    (lambda x, w: (x[:-1], w), "batch_sizes must be .* x's 2 rows"),
-    (lambda x, w: (x.expand(2, 3, 2).reshape(6, 2), w), "batch_sizes must be .* x's 6 rows"),
+    (lambda x, w: (x[:-1], w), "batch_sizes must not .* x's 2 rows"),
+    (lambda x, w: (x.expand(2, 3, 2).reshape(6, 2), w), "batch_sizes must not .* x's 6 rows"),
 ]
 
 
@@ -135,38 +132,38 @@ def test_sizes_that_do_not_fit_are_refused(change, message):
     case, x, states, w = net("paper")
     x, w = change(x, w)
     with pytest.raises(ValueError, match=message):
-        run(recurrent, case, x, states, w)
+        run(gpu, case, x, states, w)
 
 
 @pytest.mark.parametrize("sizes", [(1, 2), (2, 0, 1), (1, 1, 1)])
 def test_steps_that_do_not_fit_are_refused(sizes):
     _, x, states, w = net("paper")
-    with pytest.raises(ValueError, match="batch_sizes must be int64"):
-        recurrent.lstm(x, torch.tensor(sizes), *states, w)
-    with pytest.raises(ValueError, match="x must have a multiple of 2 rows"):
-        recurrent.lstm(x, None, *states, w)
+    with pytest.raises(ValueError, match="batch_sizes must not increase"):
+        gpu.lstm(x, torch.tensor(sizes), *states, w)
+    with pytest.raises(ValueError, match=r"x must have T \* 2 rows"):
+        gpu.lstm(x, None, *states, w)
 
 
 def test_other_refusals(monkeypatch):
     case, x, states, w = net("paper")
     with pytest.raises(ValueError, match=r"variant must be one of paper, .* got 'papre'"):
-        run(recurrent, case._replace(form="papre"), x, states, w)
-    monkeypatch.setattr(recurrent_operator, "LONGEST", 2)
+        run(gpu, case._replace(form="papre"), x, states, w)
+    monkeypatch.setattr(operators, "LONGEST", 2)
     with pytest.raises(ValueError, match=r'hidden_size must be at most 2 .*, got 3; .*"reference"'):
-        run(recurrent, case, x, states, w)
+        run(gpu, case, x, states, w)
     if DEVICE == "cpu":
-        monkeypatch.setattr(recurrent_operator.launch, "INTERPRETED", False)
+        monkeypatch.setattr(operators.launch, "INTERPRETED", False)
         with pytest.raises(ValueError, match=r"must be on a CUDA device .*, got one on cpu"):
-            run(recurrent, case, x, states, w)
+            run(gpu, case, x, states, w)
 
 
 def test_an_interpreter_that_fails_with_this_numpy(monkeypatch):
-    monkeypatch.setattr(recurrent_operator.launch, "INTERPRETED", True)
-    monkeypatch.setattr(recurrent_operator.launch.triton, "__version__", "3.6.0")
-    monkeypatch.setattr(recurrent_operator.launch.np, "__version__", "2.4.6")
+    monkeypatch.setattr(operators.launch, "INTERPRETED", True)
+    monkeypatch.setattr(operators.launch.triton, "__version__", "3.6.0")
+    monkeypatch.setattr(operators.launch.np, "__version__", "2.4.6")
     case, x, states, w = net("paper")
     with pytest.raises(RuntimeError, match=r"Triton 3\.6\.0 .*triton>=3\.7 or numpy<2"):
-        run(recurrent, case, x, states, w)
+        run(gpu, case, x, states, w)
 
 
 def test_torch_compile():
@@ -177,63 +174,45 @@ def test_torch_compile():
     assert set(json.loads(done.stdout).values()) == {"ok"}
 
 
-GPU = "Made-up GPU"
-
-
-def record(arm, seconds, shape=(10, 8, 32, 32), **changes) -> Record:
-    options = {"shape": list(shape), "dtype": "float32", "mode": "training", "machine": GPU,
-               "kind": "lstm", "tf32": False} | changes  # fmt: skip
-    config = {"experiment": recurrent.BENCHMARK, "profile": "targets", "arm": arm,
-              "method": "layer", "seed": 0, "options": options}  # fmt: skip
-    return records.new(
-        config, {"final": {"error": 0.1}}, {"seconds": seconds}, ["layernorm.functional"]
-    )
-
-
 class OnGpu(torch.Tensor):
     is_cuda = True
 
 
-def test_auto_reads_the_records(monkeypatch):
-    found: list[Record] = []
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: GPU)
-    monkeypatch.setattr(records, "runs", lambda name: found if name == recurrent.BENCHMARK else [])
+def test_auto_asks_for_the_speeds(monkeypatch):
+    found: list[dict] = []
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Made-up GPU")
+    monkeypatch.setattr(speeds, "entries", lambda: found)
+
+    def measured(ratio, shape=(10, 8, 32, 32)) -> dict:
+        return {"operation": "lstm", "device": "Made-up GPU", "dtype": "float32", "gradient": True,
+                "shape": list(shape), "ratio_high": ratio}  # fmt: skip
 
     def faster(rows=80, units=32, kind="lstm", dtype=F32):
-        recurrent._ratios.cache_clear()
+        speeds.ratios.cache_clear()
         x = torch.zeros(rows, 3, dtype=dtype).as_subclass(OnGpu)
-        return recurrent.faster(kind, x, units)
+        return gpu.faster(kind, x, units)
 
     assert not faster()
-    found += [record("fused", 1.0), record("torch", 0.5)]
-    assert not faster()  # what is not the definition does not count
-    found.append(record("definition", 5.0))
+    found.append(measured(0.2))
     assert faster()
-    assert not recurrent.faster("lstm", torch.zeros(80, 3), 32)  # on a CPU
+    assert not gpu.faster("lstm", torch.zeros(80, 3), 32)  # on a CPU
     assert not faster(rows=81)
     assert not faster(rows=0)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert faster(rows=81)  # in a graph, for which all rows that were measured count
-    found += [record(a, s, (9, 9, 32, 32)) for a, s in (("fused", 2.0), ("definition", 1.0))]
+    found.append(measured(2.0, (9, 9, 32, 32)))
     assert not faster(rows=81)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: False)
-    del found[-2:]
+    del found[-1]
     assert not faster(units=33)
     assert not faster(kind="gru")
     assert not faster(dtype=torch.float64)
     with torch.no_grad():  # training was measured
         assert not faster()
-    found += [record(a, s, (10, 16, 64, 64)) for a, s in (("fused", 2.0), ("definition", 1.0))]
+    found.append(measured(2.0, (10, 16, 64, 64)))
     assert faster()
     assert not faster(rows=160, units=64)
-    found[:] = [record("fused", 1.0, tf32=True), record("definition", 5.0, tf32=True)]
-    assert not faster()
-
-    def damaged(name):
-        raise records.RecordError("damaged")
-
-    monkeypatch.setattr(records, "runs", damaged)
-    assert not faster()
+    speeds.ratios.cache_clear()
 
 
 def test_gradients_of_what_is_used_alone():
@@ -243,6 +222,6 @@ def test_gradients_of_what_is_used_alone():
         t.requires_grad_(False)
     got, expected = (
         torch.autograd.grad(run(module, case, x, states, w)[0].square().sum(), x)[0]
-        for module in (recurrent, definition)
+        for module in (gpu, definition)
     )
     torch.testing.assert_close(got, expected, rtol=1e-11, atol=1e-11)

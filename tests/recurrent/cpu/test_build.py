@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from layernorm.recurrent import binding, build
+from layernorm.recurrent.cpu import binding, build
 
 HAS_COMPILER = subprocess.run(["sh", "-c", "command -v g++ || command -v clang++"]).returncode == 0
 needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="no C++ compiler here")
@@ -62,7 +62,7 @@ def test_a_library_that_cannot_be_loaded(cache, tmp_path, monkeypatch):
 def test_two_processes_build_at_once(cache):
     """Both find a whole library, and no temporary file stays."""
     program = (
-        "from layernorm.recurrent import build\n"
+        "from layernorm.recurrent.cpu import build\n"
         "build.OPTIONS = ['-O0' if o == '-O3' else o for o in build.OPTIONS]\n"
         "print(build._open(build.build('baseline')).arguments_size())"
     )

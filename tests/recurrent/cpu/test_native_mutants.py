@@ -8,9 +8,10 @@ import pytest
 import torch
 from recurrent.recurrent_fused import distance
 
-from layernorm.recurrent import binding, build, fused
+from layernorm.recurrent import cpu
+from layernorm.recurrent.cpu import binding, build
 
-pytestmark = pytest.mark.skipif(fused.missing() is not None, reason=str(fused.missing()))
+pytestmark = pytest.mark.skipif(cpu.missing() is not None, reason=str(cpu.missing()))
 
 # kind and variant, file, what stands there, what the mutant has instead
 MUTANTS = {

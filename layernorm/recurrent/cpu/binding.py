@@ -8,11 +8,13 @@ import threading
 import torch
 from torch import Tensor
 
+from layernorm.recurrent import checks
+
 
 @functools.cache
 def library() -> ctypes.CDLL | Exception:
     """The library, or the `build.BuildError` that says why there is none."""
-    from layernorm.recurrent import build  # here: it is also a program, `python -m`
+    from layernorm.recurrent.cpu import build  # here: it is also a program, `python -m`
 
     try:
         loaded = build.load()
@@ -55,7 +57,8 @@ def call(
     has the addresses of what it writes, or has written before."""
     x, h0 = inputs["x"], inputs["h0"]
     (rows, width), (batch, units) = x.shape, h0.shape
-    steps = _steps(batch_sizes, rows, batch)
+    steps = len(checks.step_sizes(batch_sizes, rows, batch))
+    batch_sizes = None if batch_sizes is None else batch_sizes.contiguous()
     sizes = {
         "x": rows * width, "h0": batch * units, "c0": batch * units, "y": rows * units,
         "dy": rows * units, "dh_n": batch * units, "dc_n": batch * units,
@@ -83,23 +86,6 @@ def call(
     suffix = "double" if kind == torch.float64 else "float"
     if getattr(loaded, f"{function}_{suffix}")(arguments):
         raise MemoryError(f"{function}: no memory for the working space of {units} units")
-
-
-def _steps(batch_sizes: Tensor | None, rows: int, batch: int) -> int:
-    """How many steps there are. Raises ValueError where the steps' sizes do not fit the rows."""
-    if batch_sizes is None:
-        if rows % batch:
-            raise ValueError(f"x must have a multiple of {batch} rows, h0's number, got {rows}")
-        return rows // batch
-    kind = batch_sizes.dtype == torch.int64 and batch_sizes.is_contiguous()
-    sizes = batch_sizes.tolist()
-    falling = sizes == sorted(sizes, reverse=True) and sizes[:1] == [batch] and sizes[-1] > 0
-    if not (kind and falling and sum(sizes) == rows):
-        raise ValueError(
-            f"batch_sizes must be int64, begin with h0's {batch} rows, not increase, stay above 0 "
-            f"and add up to x's {rows} rows, got {batch_sizes}"
-        )
-    return len(sizes)
 
 
 class Pool:

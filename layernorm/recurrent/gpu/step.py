@@ -14,35 +14,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from layernorm.kernels import launch, recurrent_gru, recurrent_lstm
+from layernorm.kernels import launch
+from layernorm.recurrent.gpu import gru_kernels, lstm_kernels
+from layernorm.recurrent.variants import Form
 
 LONGEST = 4096  # units that one program holds
-
-
-class Form(NamedTuple):
-    """What is normalized in a step."""
-
-    gates: int  # blocks of H among the summed inputs
-    norms: tuple[int, ...]  # over how many of them each norm of a term goes
-    terms: int  # how many terms have norms of their own; 1: their sum has
-    carry: bool = False  # the normalized cell is the next
-    cell: bool = True
-
-
-FORMS = {
-    "paper": Form(4, (4,), 2),
-    "joint": Form(4, (4,), 1),
-    "per_gate": Form(4, (1, 1, 1, 1), 1, carry=True),
-    "cell_only": Form(4, (), 0),
-    "carried": Form(4, (4,), 2, carry=True),
-    "gru": Form(3, (2, 1), 2, cell=False),
-}
 
 
 def spans(form: Form, units: int) -> list[slice]:
     """The columns of each norm of the summed inputs.
 
-    >>> spans(FORMS["gru"], 5)
+    >>> spans(Form(3, (2, 1), terms=2), 5)
     [slice(0, 10, None), slice(10, 15, None)]
     """
     ends = list(accumulate(n * units for n in form.norms))
@@ -91,7 +73,7 @@ class Weights(NamedTuple):
 
 
 class Arrays(NamedTuple):
-    """Of all steps: see `recurrent_lstm` and `recurrent_gru`. For the GRU `cells` are its states
+    """Of all steps: see `lstm_kernels` and `gru_kernels`. For the GRU `cells` are its states
     before they are rounded for the product."""
 
     a: Tensor
@@ -121,12 +103,12 @@ def forward(
             arrays.a[here].addmm_(arrays.before[here], w)
         where = arrays.stats, step.at, step.following, step.going, units
         if form.cell:
-            recurrent_lstm.forward[(step.rows,)](
+            lstm_kernels.forward[(step.rows,)](
                 arrays.a, arrays.z[0] if arrays.z else None, *weights[1:], arrays.cells,
                 arrays.before, y, h_n, c_n, *where, EPS=eps, **options,
             )  # fmt: skip
         else:
-            recurrent_gru.forward[(step.rows,)](
+            gru_kernels.forward[(step.rows,)](
                 arrays.a, *arrays.z, *weights[1:3], arrays.cells, arrays.before, y, h_n, *where,
                 EPS=eps, **options,
             )  # fmt: skip
@@ -158,12 +140,12 @@ def backward(
     dh = arrays.a.new_zeros(batch, units)
     for step in reversed(steps):
         if form.cell:
-            recurrent_lstm.backward[(step.rows,)](
+            lstm_kernels.backward[(step.rows,)](
                 arrays.a, arrays.z[0] if arrays.z else None, *weights[1:], arrays.cells,
                 arrays.stats, dy, dh, around, dc, *found, step.at, units, **options,
             )  # fmt: skip
         else:
-            recurrent_gru.backward[(step.rows,)](
+            gru_kernels.backward[(step.rows,)](
                 arrays.a, *arrays.z, *weights[1:3], arrays.cells, arrays.stats, dy, dh, around,
                 *found[:2], step.at, units, **options,
             )  # fmt: skip

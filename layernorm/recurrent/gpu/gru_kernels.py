@@ -1,6 +1,6 @@
 """What runs on the GPU in one step of the layer-normalized GRU, beside the product W_h h.
 
-As `recurrent_lstm`, a program for each row of the step, with two norms of a, over the gates and
+As `lstm_kernels`, a program for each row of the step, with two norms of a, over the gates and
 over the candidate:
 
     a           (rows, 3H): W_h h;  gain, shift (3H,) of its norms
@@ -15,7 +15,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from layernorm.kernels.recurrent_math import (
+from layernorm.recurrent.gpu.math import (
     block,
     centered,
     normalize,
@@ -32,7 +32,7 @@ def forward(
     a, z_gates, z_new, gain, shift, states, before, y, h_n, stats, at, following, going, units,
     EPS: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The new state; where it goes is as in `recurrent_lstm.forward`."""
+    """The new state; where it goes is as in `lstm.forward`."""
     row = tl.program_id(0).to(tl.int64)
     place = at + row
     of_a, of_gates = a + place * 3 * units, z_gates + place * 2 * units
@@ -76,7 +76,7 @@ def backward(
     a, z_gates, z_new, gain, shift, states, stats, dy, dh, around, p, dsums, at, units,
     ACC: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """As `recurrent_lstm.backward`, with
+    """As `lstm_kernels.backward`, with
 
     p       (rows, 4H): of the summed inputs after the norms, of r and z (the same for both
             terms), of the candidate's input term, of its recurrent term

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
-from layernorm.recurrent.binding import call, pool
-from layernorm.recurrent.fused import VARIANTS
+from layernorm.recurrent.cpu.binding import call, pool
+from layernorm.recurrent.fused import no_second_derivative, watched
+from layernorm.recurrent.variants import FORMS, Form
 
 
 class Operator(NamedTuple):
@@ -55,13 +55,7 @@ class _Direct(torch.autograd.Function):
 def _apply(operator: Operator, *inputs):
     """The registered operator for whoever looks at operators (graph capture, transforms, modes,
     subclasses of tensors), the computation itself for everyone else."""
-    watched = (
-        torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack()
-        or any(isinstance(t, Tensor) and type(t) not in (Tensor, Parameter) for t in inputs)
-    )
-    if watched:
+    if watched(inputs):
         return operator.registered(*inputs)
     *_, keep = inputs
     return _Direct.apply(operator, *inputs) if keep else operator.compute(*inputs)
@@ -90,14 +84,19 @@ def _parts(kept: Tensor, rows: int, widths: dict[str, int]) -> dict[str, int]:
 
 
 def _addresses(**tensors: Tensor) -> dict[str, int]:
-    """Of what is not empty."""
+    """The addresses of the tensors that are not empty."""
     return {name: t.data_ptr() for name, t in tensors.items() if t.numel()}
 
 
 def _lstm_widths(units: int, variant: str) -> dict[str, int]:
-    terms, groups, _ = VARIANTS[variant]
-    widths = dict.fromkeys(("hat_h", "hat_x")[:terms] or ("gates",), 4 * units)
-    return widths | {"cell": units, "scales": 2 * groups + 2}
+    form = FORMS[variant]
+    widths = dict.fromkeys(("hat_h", "hat_x")[: form.terms] or ("gates",), 4 * units)
+    return widths | {"cell": units, "scales": 2 * _groups(form) + 2}
+
+
+def _groups(form: Form) -> int:
+    """Norms of a term, in each row; the library counts one where there is none."""
+    return len(form.norms) or 1
 
 
 def _gru_widths(units: int) -> dict[str, int]:
@@ -105,8 +104,8 @@ def _gru_widths(units: int) -> dict[str, int]:
 
 
 def _lstm_numbers(variant: str, eps: float, reverse: bool, threads: int) -> dict:
-    terms, groups, carry = VARIANTS[variant]
-    norms = {"terms": terms, "groups": groups, "carry": carry}
+    form = FORMS[variant]
+    norms = {"terms": form.terms, "groups": _groups(form), "carry": form.carry}
     return norms | _gru_numbers(eps, reverse, threads)
 
 
@@ -320,19 +319,12 @@ GRU = Operator(_gru, compute_gru, _gru_backward, compute_gru_backward, _gru_setu
 gru = partial(_apply, GRU)
 
 
-def _no_second_derivative(ctx, *_):
-    raise NotImplementedError(
-        "the fused recurrent layers have no second derivative; make the layer with "
-        'backend="reference" for create_graph=True'
-    )
-
-
 def _differentiable(operator: Operator) -> None:
     def gradient(ctx, *gradients):
         return operator.gradient(ctx, operator.backward, ctx.needs_input_grad[0], *gradients)
 
     operator.registered.register_autograd(gradient, setup_context=operator.setup)
-    operator.backward.register_autograd(_no_second_derivative)
+    operator.backward.register_autograd(no_second_derivative)
 
 
 _differentiable(LSTM)

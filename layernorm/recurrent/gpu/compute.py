@@ -1,6 +1,6 @@
 """The recurrent layers over whole sequences on the GPU: what stands around the loop over time.
 
-Before the loop (`recurrent_step`) one product with the inputs of all steps, and its norm; after it
+Before the loop (`step`) one product with the inputs of all steps, and its norm; after it
 one product for each weight's gradient, and the sums for gains and biases. Products are taken in the
 inputs' type, everything else in float32 (float64 for float64).
 """
@@ -11,17 +11,16 @@ import torch
 from torch import Tensor
 
 from layernorm.kernels import launch
-from layernorm.kernels.recurrent_step import (
-    FORMS,
+from layernorm.recurrent.gpu.step import (
     Arrays,
-    Form,
     Weights,
     backward,
     forward,
     plan,
     spans,
 )
-from layernorm.kernels.recurrent_sums import column_sums
+from layernorm.recurrent.gpu.sums import column_sums
+from layernorm.recurrent.variants import FORMS, Form
 
 
 class Inputs(NamedTuple):
@@ -42,7 +41,7 @@ class Inputs(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """`sizes` are the rows of each step, `form` a name of `recurrent_step.FORMS`, `kind` the type
+    """`sizes` are the rows of each step, `form` a name of `variants.FORMS`, `kind` the type
     of y; `keep` says whether there will be a gradient."""
 
     sizes: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""A claim about what came after the paper, which chapter 22 will decide."""
+"""A claim about where a transformer normalizes, which chapter 21 will decide."""
 
 from layernorm.lab.claims import declare
 
@@ -6,7 +6,6 @@ declare(
     id="normalizing-first-needs-no-warm-up/transformer",
     statement="A transformer that normalizes before each block has moderate gradients at the start "
     "and needs no warm-up; one that normalizes after each block does.",
-    said_by="this book",
     kind="experiment",
-    chapter="22",
+    chapter="21",
 )

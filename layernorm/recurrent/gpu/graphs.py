@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from layernorm.kernels.recurrent_compute import Inputs, Settings, compute, compute_gradient
+from layernorm.recurrent.gpu.compute import Inputs, Settings, compute, compute_gradient
 
 LIMIT = 8
 SEEN = 64  # keys of single calls that are remembered

@@ -1,6 +1,6 @@
 """The fused path's library: compiled once, at first use, for this processor, and kept.
 
-    python -m layernorm.recurrent.build        # compile now, for instance into a container's image
+    python -m layernorm.recurrent.cpu.build     # compile now, for instance into a container's image
 
 The library is plain C++ without torch's headers, so a compiler is all it takes and a build takes
 seconds. It lies in `$LAYERNORM_CACHE`, else in the user's cache folder, under a name made from the

@@ -1,0 +1,108 @@
+"""The layer-normalized LSTM and GRU over whole sequences, fast on CPUs.
+
+The same functions as in `layernorm.recurrent.definition`, computed by the C++ of `native/`: the
+threads split the hidden units, and one pass over a step's rows does both norms, the gates, the
+cell and its norm. Each is registered with torch as an operator (`layernorm::lstm`,
+`layernorm::lstm_backward`, ...), so that `torch.compile` and `torch.export` take it as it is.
+
+float32 and float64 are computed in themselves, float16 and bfloat16 in float32.
+"""
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from layernorm.recurrent import fused
+from layernorm.recurrent.cpu import binding
+from layernorm.recurrent.definition import GRUWeights, LSTMWeights
+from layernorm.recurrent.fused import constant_in_graphs
+
+
+@constant_in_graphs
+def refusal(
+    kind: str, device_type: str, dtype: torch.dtype, *, projection: bool = False
+) -> str | None:
+    """Why the fused path cannot compute this; None if it can.
+
+    The first call that gets as far compiles the library, or loads it.
+    """
+    return unsupported(kind, device_type, dtype, projection) or missing()
+
+
+def unsupported(
+    kind: str, device_type: str, dtype: torch.dtype, projection: bool = False
+) -> str | None:
+    """Why the fused path computes this nowhere; None if it is not for that."""
+    if device_type != "cpu":
+        return f"it runs on CPUs, and the tensors are on {device_type}"
+    return fused.unsupported(kind, dtype, projection)
+
+
+@constant_in_graphs
+def missing() -> str | None:
+    """Why the library could not be had; None if it is there, compiled now if need be."""
+    library = binding.library()
+    if not isinstance(library, ctypes.CDLL):
+        return str(library)
+    from layernorm.recurrent.cpu import operators  # noqa: F401  registers them, before any capture
+
+    return None
+
+
+def faster(kind: str, x: Tensor, units: int) -> bool:
+    """Whether it is faster than the definition for rows x; on CPUs it always was."""
+    return True
+
+
+def lstm(
+    x: Tensor,
+    batch_sizes: Tensor | None,
+    h0: Tensor,
+    c0: Tensor,
+    weights: LSTMWeights,
+    eps: float = 1e-5,
+    variant: str = "paper",
+    reverse: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`definition.lstm` without projections: same arguments, same results."""
+    kind, tensors = _computed_in(
+        x, h0, c0, weights.w_ih, weights.w_hh, weights.b,
+        *(weights.ln_ih or (None, None)), *(weights.ln_hh or (None, None)), *weights.ln_c,
+    )  # fmt: skip
+    from layernorm.recurrent.cpu import operators
+
+    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    y, h_n, c_n, _ = operators.lstm(*tensors, batch_sizes, eps, variant, reverse, keep)
+    return y.to(kind), h_n.to(kind), c_n.to(kind)
+
+
+def gru(
+    x: Tensor,
+    batch_sizes: Tensor | None,
+    h0: Tensor,
+    weights: GRUWeights,
+    eps: float = 1e-5,
+    reverse: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """`definition.gru`: same arguments, same results."""
+    kind, tensors = _computed_in(
+        x, h0, weights.w_ih, weights.w_hh, weights.b, *weights.ln_ih, *weights.ln_hh
+    )
+    from layernorm.recurrent.cpu import operators
+
+    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    y, h_n, _ = operators.gru(*tensors, batch_sizes, eps, reverse, keep)
+    return y.to(kind), h_n.to(kind)
+
+
+def _computed_in(x: Tensor, *others: Tensor | None) -> tuple[torch.dtype, list[Tensor | None]]:
+    """The type of the results (float32 under autocast), and the tensors in that to compute in."""
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    kind = compute if torch.is_autocast_enabled("cpu") else x.dtype
+    return kind, [t if t is None or _fits(t, compute) else t.to(compute).contiguous()
+                  for t in (x, *others)]  # fmt: skip
+
+
+def _fits(tensor: Tensor, kind: torch.dtype) -> bool:
+    return tensor.dtype == kind and tensor.is_contiguous()
