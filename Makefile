@@ -1,4 +1,4 @@
-# make book · make test · make lab · make notebooks · make bench-gpu · make clean
+# make book · make test (FAST=1) · make lab · make notebooks · make bench-gpu · make clean
 # README.md shows the plain commands behind each. Another Python: make book PYTHON=python3.12
 
 PYTHON ?= python3
@@ -9,6 +9,7 @@ INSTALLED := $(VENV)/.installed
 PAGE := _build/html/index.html
 HTML := $(BIN)/jupyter-book build -q . --toc book/_toc.yml -W -n --keep-going
 NBVAL := env PYTHONWARNINGS="ignore:layernorm's recurrent layers" $(BIN)/python -m pytest -q --nbval --nbval-current-env --nbval-cell-timeout=900
+UNITS := $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile
 ALONE = $(patsubst %.md,%.ipynb,$(shell grep -l '^run_alone: true' notebooks/*.md))
 
 .PHONY: book test lab notebooks bench-gpu clean
@@ -22,13 +23,19 @@ book: $(INSTALLED)
 	then $(BIN)/python -m webbrowser "file://$(CURDIR)/$(PAGE)" > /dev/null; fi
 
 # From cheap to expensive; last the notebooks, two at a time, those that time code by themselves.
-# One thread each: on small tensors a second one only waits.
+# One thread each: on small tensors a second one only waits. FAST=1: the first three minutes of it,
+# without the files that tests/conftest.py calls slow.
 test: export OMP_NUM_THREADS := $(or $(OMP_NUM_THREADS),1)
 test: export LAYERNORM_RUNS := $(CURDIR)/_build/no-runs
 test: $(INSTALLED)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
-	$(BIN)/python -m pytest -q -rs -m "not browser"
+	$(UNITS) -m "not browser and not slow"
+ifdef FAST
+	@echo "Passed: style, the quick unit tests, doctests, pairs. Left out:" \
+	"the unit tests of $$($(BIN)/python tests/conftest.py), pages, links, browser, notebooks."
+else
+	$(UNITS) $$($(BIN)/python tests/conftest.py)
 	rm -rf _build/html _build/.doctrees
 	$(html)
 	$(BIN)/python tools/links.py _build/html
@@ -41,6 +48,7 @@ test: $(INSTALLED)
 	$(BIN)/python -c 'import triton' 2> /dev/null || leave_out 13 "it runs Triton's kernels"; \
 	set -x; env -u OMP_NUM_THREADS $(NBVAL) $$alone
 	@echo "All passed: style, unit tests, doctests, pairs, pages, links, browser, notebooks."
+endif
 
 lab: $(INSTALLED)
 	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks

@@ -1,11 +1,40 @@
-"""Checks the annotated shapes of every call into the package while the tests run."""
+"""Checks the annotated shapes of every call into the package while the tests run, and says which
+files `make test FAST=1` leaves out: `python tests/conftest.py` prints them."""
 
 import os
 from pathlib import Path
 
-from jaxtyping import install_import_hook
+FOLDER = Path(__file__).parent
+# Files and folders that take more than ten seconds of a processor; the others together take four
+# minutes of one, collecting included.
+SLOW = [
+    "kernels",
+    "recurrent",
+    "lab/benchmarks/test_norms_survey.py",
+    "lab/benchmarks/test_recurrent.py",
+    "lab/claims/test_claims.py",
+    "lab/claims/test_reader.py",
+    "lab/data/test_cloze.py",
+    "lab/experiments",
+    "lab/test_invariance_figure.py",
+]
 
-install_import_hook("layernorm", "typechecker.check")
-# Programs that tests start find the helpers in this folder, too.
-_paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _paths))
+
+def pytest_configure():
+    from jaxtyping import install_import_hook
+
+    install_import_hook("layernorm", "typechecker.check")
+    # Programs that tests start find the helpers in this folder, too.
+    paths = [str(FOLDER), os.environ.get("PYTHONPATH")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+
+
+def pytest_collection_modifyitems(items):
+    slow = {FOLDER / name for name in SLOW}
+    for item in items:
+        if slow & {item.path, *item.path.parents}:
+            item.add_marker("slow")
+
+
+if __name__ == "__main__":
+    print(*(f"{FOLDER.name}/{name}" for name in SLOW))

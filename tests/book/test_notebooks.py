@@ -1,5 +1,6 @@
 """Every chapter's two files agree, its outputs are current, and its cells keep to the style."""
 
+import functools
 import re
 
 import pairs
@@ -8,8 +9,15 @@ from execute import Chapter
 
 FOLDER = pairs.ROOT / "notebooks"
 NAMES = sorted({path.stem for path in FOLDER.iterdir() if path.suffix in (".md", ".ipynb")})
-CHAPTERS = [Chapter.read(path) for path in sorted(FOLDER.glob("*.md"))]
-each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)
+each_chapter = pytest.mark.parametrize(
+    "chapter", sorted(FOLDER.glob("*.md")), ids=lambda path: path.stem, indirect=True
+)
+read = functools.cache(Chapter.read)  # takes a second for each chapter, which collecting need not
+
+
+@pytest.fixture
+def chapter(request):
+    return read(request.param)
 
 
 def test_every_chapter_is_a_pair():

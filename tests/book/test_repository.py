@@ -1,6 +1,8 @@
 """The files around the code agree with each other: environments, commands, workflows, licenses."""
 
 import re
+import subprocess
+import sys
 import tomllib
 
 import address
@@ -76,9 +78,11 @@ def test_readme_begins_with_the_two_commands_and_shows_what_make_runs():
     for part in ("-c constraints.txt -e '.[book,test]'", "--toc book/_toc.yml -W -n --keep-going"):
         assert part in readme
         assert part.replace("-c constraints.txt", "$(CONSTRAINTS)") in MAKEFILE
-    for part in ("ruff check .", "ruff format --check .", "tools/links.py _build/html"):
+    [units] = re.findall("^UNITS := (.*)", MAKEFILE, re.MULTILINE)
+    fast = '-n 2 --dist loadfile -m "not browser and not slow"'
+    for part in ("ruff check .", "ruff format --check .", "tools/links.py _build/html", fast):
         assert part in readme
-        assert part in MAKEFILE
+        assert part in MAKEFILE.replace("$(UNITS)", units)
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
@@ -96,6 +100,21 @@ def test_workflow_is_well_formed_and_calls_what_exists(path):
                     assert (ROOT / line).stat().st_mode & 0o111, f"{line} is not executable"
 
 
+def test_the_weekly_job_runs_every_value_that_changes_digits():
+    """Each alone and, where two libraries compute side by side, at one level and at two."""
+    path = ROOT / ".github" / "workflows" / "drift.yml"
+    [job] = yaml.safe_load(path.read_text())["jobs"].values()
+    rows = job["strategy"]["matrix"]["include"]
+    found = {key: {row.get(key) for row in rows} - {None} for key in rows[-1]}
+    assert found["python"] == {"3.11", "3.12", "3.13"}
+    assert found["threads"] == {"1", "2", "4"}
+    assert found["aten"] == {"default", "avx2", "avx512"}
+    assert found["mkl"] == {"AVX2"}
+    pairs = {(row.get("aten"), row.get("onednn")) for row in rows} - {(None, None)}
+    levels = {("default", "AVX2"), ("avx2", "AVX2"), ("avx512", "AVX2")}
+    assert pairs == levels | {(aten, "DEFAULT") for aten, _ in levels}
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_actions_are_pinned_by_commit_and_what_may_write_runs_nothing_of_ours(path):
     """A tag can be moved to other code; a job that may write must not run code that tests did."""
@@ -111,6 +130,14 @@ def test_actions_are_pinned_by_commit_and_what_may_write_runs_nothing_of_ours(pa
 
 def rights(permissions):
     return {permissions} if isinstance(permissions, str) else set(permissions.values())
+
+
+def test_what_the_fast_part_leaves_out_exists():
+    program = ROOT / "tests" / "conftest.py"
+    command = [sys.executable, program]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert {name for name in printed.split() if not (ROOT / name).exists()} == set()
+    assert "tests/recurrent" in printed.split()
 
 
 def test_all_workflows_are_here():

@@ -1,11 +1,14 @@
 """Independent sources of truth: exact arithmetic, seeded numbers, one measure of closeness."""
 
 import math
+from collections.abc import Callable, Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import torch
 from torch import Tensor
+
+from layernorm.lab.analysis import rounding
 
 
 def draw(*shape: int, seed: int = 0, mean: float = 0.0, std: float = 1.0) -> Tensor:
@@ -34,6 +37,33 @@ def assert_close(got: Tensor, expected: Tensor, tolerance: float) -> None:
     error = float((got - expected).norm())
     limit = tolerance * float(expected.norm())
     assert error <= limit, f"error {error:.3g} above {limit:.3g}"
+
+
+def assert_rounded(
+    got: Sequence[Tensor],
+    compute: Callable[[], Sequence[Tensor]],
+    dtype: torch.dtype | None = None,
+    products: torch.dtype | None = None,
+    expected: Sequence[Tensor] | None = None,
+) -> None:
+    """Every result is off by no more than rounding to `dtype` (None: its own) allows anywhere.
+
+    Args:
+        got: what is judged.
+        compute: the definition of it, in float64; see `layernorm.lab.analysis.rounding`.
+        dtype, products: of the operations, and of the products' factors and results.
+        expected: what `got` must be, if another source than the definition says so.
+    """
+    dtype = dtype or got[0].dtype
+    allowed = rounding.allowance(compute, dtype, products)
+    for number, (mine, right, limit) in enumerate(
+        zip(got, expected or compute(), allowed, strict=True)
+    ):
+        assert mine.shape == right.shape, f"shape {tuple(mine.shape)}, not {tuple(right.shape)}"
+        right = right.detach()
+        error = float((mine.detach().to(right) - right).norm())
+        limit += rounding.unit_roundoff(mine.dtype) * float(right.norm())  # of the result itself
+        assert error <= limit, f"result {number}: error {error:.3g} above {limit:.3g}"
 
 
 def exact(values: list[float], eps: float, centered: bool = True) -> list[float]:

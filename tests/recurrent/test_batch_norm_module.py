@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from library.oracle import assert_close, draw
+from library.oracle import assert_rounded, draw
 from recurrent.batch_norm_reference import make
 from torch.nn.utils.rnn import pack_sequence
 
@@ -104,11 +104,10 @@ def test_half_precision_and_autocast(dtype):
     x = draw(6, 7, 3)
     low = copy.deepcopy(layer).to(dtype)
     y, _ = low(x.to(dtype), lengths=[6, 6, 5, 4, 4, 3, 3])
-    high = copy.deepcopy(low).double()
-    high.reset_running_stats()
-    expected, _ = high(x.to(dtype).double(), lengths=[6, 6, 5, 4, 4, 3, 3])
+    high = copy.deepcopy(low).double()  # training: running statistics are not read
+    rows = x.to(dtype).double()
     assert y.dtype == dtype
-    assert_close(y, expected, 20 * torch.finfo(dtype).eps)
+    assert_rounded([y], lambda: [high(rows, lengths=[6, 6, 5, 4, 4, 3, 3])[0]])
     with torch.autocast("cpu", dtype=dtype):
         y, _ = layer.float()(x.float())
     assert y.isfinite().all()

@@ -77,6 +77,7 @@ def server():
     mine, theirs = context.Pipe()
     process = context.Process(target=serve, args=(theirs,))
     process.start()
+    theirs.close()  # so that a server that died is an error here, not an answer to wait for
     yield mine
     process.kill()
     process.join()
@@ -98,6 +99,7 @@ def finish(server, tmp_path):
     def run(which):
         server.send((train_and_tell, which, tmp_path / "runs"))
         answer = server.recv()
+        assert not isinstance(answer, int), f"the run ended with exit code {answer}"
         assert server.recv() == 0
         return answer
 
