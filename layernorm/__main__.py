@@ -1,5 +1,20 @@
-"""`python -m layernorm` is the command `layernorm`."""
+"""The command `layernorm`, which is `python -m layernorm` as well."""
 
-from layernorm.cli import app
+import sys
+from importlib.util import find_spec
 
-app(prog_name="layernorm")
+
+def main() -> None:
+    """Run the command, or say what it needs."""
+    if find_spec("typer") is None:
+        sys.exit(
+            "layernorm: the command needs the package typer, which is not installed; "
+            'install it with: pip install "layernorm[cli]"'
+        )
+    from layernorm.cli import app
+
+    app(prog_name="layernorm")
+
+
+if __name__ == "__main__":
+    main()

@@ -148,7 +148,7 @@ def ln_gru_step(x, h, w_ih, w_hh, b, ln_ih, ln_hh, eps):
 
 
 def settings(eps, momentum=None, num_groups=1, num_channels=1, **_) -> None:
-    """What a module's constructor is given."""
+    """The arguments of a module's constructor."""
     _eps(eps)
     if momentum is not None:
         _finite("momentum", momentum)

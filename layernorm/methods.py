@@ -58,7 +58,7 @@ class Method:
 
     @property
     def dense(self) -> bool:
-        """Whether the method applies to a fully connected layer."""
+        """Tell whether the method applies to a fully connected layer."""
         return self.norm is not None or self.name in ("none", "weight")
 
 

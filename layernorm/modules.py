@@ -2,8 +2,9 @@
 
 Each class but `WeightNormLinear` extends torch's: constructor arguments, attributes, printed form
 and state-dict keys are torch's, checkpoints load both ways, and `isinstance` tests written for
-torch's classes hold. New are `backend` ("auto", "reference" or "torch"; see `layernorm.kernels`),
-checked arguments, any number of spatial dimensions, and batch normalization's mask.
+torch's classes hold. New are `backend` ("auto", "reference", "torch" or "triton"; see
+`layernorm.kernels`), checked arguments, any number of spatial dimensions, and batch
+normalization's mask.
 """
 
 import torch

@@ -22,6 +22,7 @@ loaded = [name for name in {HEAVY} if name in sys.modules]
 print(layernorm.__file__, seconds, *loaded)
 """
 WHERE = "import layernorm\nprint(layernorm.__file__)"
+COMMAND = str(Path(sys.executable).parent / "layernorm")
 
 
 def require(condition: bool, message: str) -> None:
@@ -45,7 +46,8 @@ def contents(wheel: str, source: str) -> None:
 
 
 def importing() -> None:
-    """`import layernorm` is quick and loads neither plotting nor symbols nor tables."""
+    """`import layernorm` is quick and loads neither plotting nor symbols nor tables; the command,
+    which the package by itself cannot run, says what to install."""
     code = [sys.executable, "-c", MEASURE]
     subprocess.run(code, check=True, capture_output=True)  # the first import writes bytecode
     report = subprocess.run(code, check=True, capture_output=True, text=True).stdout.split()
@@ -54,6 +56,9 @@ def importing() -> None:
     require(not loaded, f"`import layernorm` loads {', '.join(loaded)}")
     require(float(seconds) < IMPORT_SECONDS, f"`import layernorm` took {seconds} s beyond torch")
     print(f"import layernorm: {float(seconds):.2f} s beyond torch")
+    refused = subprocess.run([COMMAND], capture_output=True, text=True)
+    told = refused.returncode == 1 and "layernorm[cli]" in refused.stderr
+    require(told, f"the command does not say what it needs: {refused.stderr}")
 
 
 def notebook(path: str) -> None:
@@ -73,9 +78,8 @@ def notebook(path: str) -> None:
 
 def command() -> None:
     """The command line describes the machine and decides every claim."""
-    layernorm = str(Path(sys.executable).parent / "layernorm")
-    subprocess.run([layernorm, "doctor"], check=True)
-    decided = subprocess.run([layernorm, "claims", "--json"], check=True, stdout=subprocess.PIPE)
+    subprocess.run([COMMAND, "doctor"], check=True)
+    decided = subprocess.run([COMMAND, "claims", "--json"], check=True, stdout=subprocess.PIPE)
     claims = json.loads(decided.stdout)
     require(bool(claims), "`layernorm claims` lists nothing")
     tested = [claim for claim in claims if claim["verdict"] != "not yet tested"]

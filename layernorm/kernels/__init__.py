@@ -69,7 +69,7 @@ def _kernel(operation: str):
 
 
 def _faster(operation: str, x: Tensor, normalized_shape, *args) -> bool:
-    """Whether Triton's is known to be faster. A compiler fuses PyTorch's own with its neighbors."""
+    """Tell whether Triton's is known to be faster; a compiler can fuse PyTorch's own instead."""
     on_gpu = isinstance(x, Tensor) and x.is_cuda
     if operation not in _TRITON or not on_gpu or torch.compiler.is_compiling() or not x.numel():
         return False

@@ -242,7 +242,7 @@ def _accumulator(x: Tensor) -> tuple[torch.dtype, tl.dtype]:
 
 
 class Chip(NamedTuple):
-    """What decides how many programs run at once; of a multiprocessor, in bytes, its memory."""
+    """The limits of programs that run at once: multiprocessors, and the memory of one in bytes."""
 
     multiprocessors: int
     shared_memory: int

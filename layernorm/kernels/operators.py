@@ -88,7 +88,7 @@ def apply(
 
 
 def _watched(tensors: tuple[Tensor | None, ...]) -> bool:
-    """Whether someone looks at operators: graph capture, modes, special tensors."""
+    """Tell whether someone looks at operators: graph capture, modes, special tensors."""
     return (
         torch.compiler.is_compiling()
         or torch._C._len_torch_dispatch_stack() > 0

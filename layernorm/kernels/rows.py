@@ -1,4 +1,4 @@
-"""What runs on the GPU: normalization of rows, forward and backward, in Triton.
+"""The kernels of the GPU: normalization of rows, forward and backward, in Triton.
 
 A program works on a tile of ROWS rows at a time. A row that fits into a tile stays on chip: it is
 read once, its moments are taken in two passes over the registers (not as E[x²] - E[x]²), and it is
@@ -75,7 +75,7 @@ def gradient_means(
     dy, x, weight, mean, rstd, along, plain, rows, width, n1, n2, d0, d1, d2, x0, x1, x2,
     ACC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Of rows longer than a block: the means of g dy along x̂, and of g dy itself (centered)."""
+    """The means of g dy along x̂ and of g dy itself (centered), of rows longer than a block."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     valid = row < rows
     from_dy = dy + _start(row, n1, n2, d0, d1, d2)[:, None]
@@ -211,7 +211,7 @@ def _store_normalized(to, a, mu, scale, weight, bias, column, width, mask):
 @triton.jit
 @no_type_check
 def _statistics(mean, rstd, row, valid, ACC: tl.constexpr):
-    """Of rows, each as a column; rows that do not exist have mean and scale 0."""
+    """Means and scales of rows, each as a column; rows that do not exist have mean and scale 0."""
     scale = tl.load(rstd + row, mask=valid, other=0.0)[:, None]
     mu = tl.zeros_like(scale)
     if mean is not None:

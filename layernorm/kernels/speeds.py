@@ -30,7 +30,7 @@ def faster(
     rows: int | None,
     width: int,
 ) -> bool:
-    """Whether to use the kernel for so many rows, of a recurrent layer those of all its steps.
+    """Tell whether to use the kernel for so many rows, of a recurrent layer those of all its steps.
 
     `rows=None` stands for any number: then all that were measured at this width must be faster.
     """
@@ -64,7 +64,7 @@ def entries() -> list[dict]:
 
 
 def decide(measured: Ratios, count: int, width: int, itemsize: int) -> bool:
-    """Whether the kernel is within the margin at every measured neighbor of (count, width).
+    """Tell whether the kernel is within the margin at every measured neighbor of (count, width).
 
     There must be neighbors on both sides, in both directions. Rows that do not begin at multiples
     of 16 bytes are read in another way: only rows of the same kind are neighbors.

@@ -1,27 +1,20 @@
 """The batch-normalized LSTM of Cooijmans et al. (2017), with statistics for each time step."""
 
-import math
-
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float
-from torch import Tensor, nn
+from jaxtyping import Float, Int
+from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from layernorm._validation import checked
 from layernorm.recurrent import checks
-from layernorm.recurrent.step_norm import (
-    StepNorm,
-    check_call,
-    check_settings,
-    reversal,
-    valid_rows,
-)
+from layernorm.recurrent.layers import Layer
+from layernorm.recurrent.parameters import Parameters
+from layernorm.recurrent.step_norm import StepNorm, reversal, valid_rows
 
 TERMS = ("ih", "hh", "c")  # what is normalized: input term, recurrent term, cell output
 
 
-class BatchNormLSTM(nn.Module):
+class BatchNormLSTM(Layer, Parameters):
     r"""LSTM whose input term, recurrent term and cell output are batch-normalized at each step.
 
         (i, f, g, o) = BN_t(W_h h; g_h) + BN_t(W_x x; g_x) + b     gates in torch's order
@@ -80,7 +73,9 @@ class BatchNormLSTM(nn.Module):
     (torch.Size([7, 5, 4]), torch.Size([1, 5, 4]))
     """
 
-    @checked(check_settings)
+    gates, states = 4, 2
+
+    @checked(checks.batch_norm_settings)
     def __init__(
         self,
         input_size: int,
@@ -102,35 +97,32 @@ class BatchNormLSTM(nn.Module):
         min_samples: int = 2,
         forget_bias: float = 0.0,
     ) -> None:
-        super().__init__()
-        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
-        self.bidirectional, self.max_length, self.gain = bidirectional, max_length, gain
-        self.eps, self.momentum, self.statistics = eps, momentum, statistics
-        self.beyond, self.min_samples, self.forget_bias = beyond, min_samples, forget_bias
-        options = {"device": device, "dtype": dtype}
-        gates = 4 * hidden_size
-        directions = 2 if bidirectional else 1
-        for suffix in self._suffixes():
-            inputs = input_size if suffix.startswith("_l0") else directions * hidden_size
-            shapes = {"weight_ih": (gates, inputs), "weight_hh": (gates, hidden_size)}
-            shapes |= {"bias_ih": (gates,)} if bias else {}
-            shapes |= {f"bn_{term}_weight": (self._size(term),) for term in TERMS}
-            shapes["bn_c_bias"] = (hidden_size,)
-            for name, shape in shapes.items():
-                setattr(self, name + suffix, nn.Parameter(torch.empty(shape, **options)))
-            for term in TERMS:
-                rows = 1 if statistics == "sequence" and term == "ih" else max_length
-                for moment in ("mean", "var"):
-                    buffer = torch.empty(rows, self._size(term), **options)
-                    self.register_buffer(f"running_{moment}_{term}{suffix}", buffer)
+        Parameters.__init__(self, input_size, hidden_size, bias, eps)
+        self.max_length, self.gain, self.momentum = max_length, gain, momentum
+        self.statistics, self.beyond = statistics, beyond
+        self.min_samples, self.forget_bias = min_samples, forget_bias
+        layers = num_layers, batch_first, dropout, bidirectional
+        self._build(*layers, device, dtype, "reference", False)
         for name in ("num_batches_tracked", "num_samples_tracked"):
             self.register_buffer(name, torch.zeros(max_length, dtype=torch.int64, device=device))
-        self.reset_parameters()
 
-    def _suffixes(self) -> list[str]:
-        ends = ("", "_reverse") if self.bidirectional else ("",)
-        return [f"_l{layer}{end}" for layer in range(self.num_layers) for end in ends]
+    def _state_sizes(self) -> tuple[int, ...]:
+        return self.hidden_size, self.hidden_size
+
+    def _norms(self) -> dict[str, int]:
+        return {}
+
+    def _shapes(self, inputs: int) -> dict[str, tuple[int, ...]]:
+        gains = {f"bn_{term}_weight": (self._size(term),) for term in TERMS}
+        return super()._shapes(inputs) | gains | {"bn_c_bias": (self.hidden_size,)}
+
+    def _create(self, inputs: int, suffix: str, **options) -> None:
+        super()._create(inputs, suffix, **options)
+        for term in TERMS:
+            rows = 1 if self.statistics == "sequence" and term == "ih" else self.max_length
+            for moment in ("mean", "var"):
+                buffer = torch.empty(rows, self._size(term), **options)
+                self.register_buffer(f"running_{moment}_{term}{suffix}", buffer)
 
     def _size(self, term: str) -> int:
         return self.hidden_size if term == "c" else 4 * self.hidden_size
@@ -138,12 +130,10 @@ class BatchNormLSTM(nn.Module):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Weights uniform in ±1/√hidden_size, gains `gain`, biases 0, b's forget gate apart."""
-        bound = 1 / math.sqrt(self.hidden_size)
+        super().reset_parameters()
         for name, parameter in self.named_parameters():
-            if name.startswith("weight"):
-                parameter.uniform_(-bound, bound)
-            else:
-                parameter.fill_(self.gain if name.startswith("bn") and "weight" in name else 0.0)
+            if name.startswith("bn") and "weight" in name:
+                parameter.fill_(self.gain)
             if name.startswith("bias"):
                 parameter.chunk(4)[1].fill_(self.forget_bias)
         self.reset_running_stats()
@@ -159,7 +149,7 @@ class BatchNormLSTM(nn.Module):
         """Over how many cases, on average, each step's statistics were taken; 0 where none."""
         return self.num_samples_tracked / self.num_batches_tracked.clamp(min=1)
 
-    @checked(check_call)
+    @checked(checks.lengths)
     def forward(
         self,
         input: Tensor | PackedSequence,
@@ -172,31 +162,42 @@ class BatchNormLSTM(nn.Module):
         max_length in training (or, with beyond="error", than those of the training), and in
         training too few cases at the first step; TypeError for another type of number.
         """
-        y, sizes, order, back_to_form = self._rows(input, lengths)
+        if lengths is None or not len(lengths):
+            return super().forward(input, hx)
+        x = input.transpose(0, 1) if self.batch_first else input
+        form = steps, batch = x.shape[:2]
+        index, sizes, order = valid_rows(torch.as_tensor(lengths).cpu(), steps)
+        index, order = index.to(x.device), order.to(x.device)
+        rows = x.flatten(0, 1)[index]
+        packed = PackedSequence(rows, torch.tensor(sizes), order, order.argsort())
+        y, states = super().forward(packed, hx)
+        y = y.data.new_zeros(steps * batch, y.data.shape[1]).index_copy(0, index, y.data)
+        y = y.unflatten(0, form)
+        return y.transpose(0, 1) if self.batch_first else y, states
+
+    def _stack(self, x: Tensor, batch_sizes, initial: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        sizes = checks.step_sizes(batch_sizes, x.shape[0], initial[0].shape[1])
         self._check_steps(sizes)
-        single = isinstance(input, Tensor) and input.dim() == 2
-        states = self._initial_states(hx, y, sizes, order, single)
-        ended, found = [], {}
-        back = reversal(sizes).to(y.device) if self.bidirectional else None
-        for layer in range(self.num_layers):
-            if layer and self.dropout:
-                y = F.dropout(y, self.dropout, self.training)
-            outputs = []
-            for end in ("", "_reverse") if self.bidirectional else ("",):
-                suffix, (h0, c0) = f"_l{layer}{end}", states[len(ended)]
-                norms = self._norms(suffix, len(sizes))
-                x = y[back] if end else y
-                output, *last = self._run(x, sizes, h0, c0, suffix, norms)
-                outputs.append(output[back] if end else output)
-                ended.append(last)
-                found[suffix] = norms
-            y = torch.cat(outputs, -1)
+        outcome = super()._stack(x, sizes, initial)
         if self.training:
-            self._track(sizes, found)
-        last = [torch.stack(part) for part in zip(*ended, strict=True)]
-        if order is not None:
-            last = [state[:, order.argsort()] for state in last]
-        return back_to_form(y), tuple(state[:, 0] if single else state for state in last)
+            counts = self._enough(sizes)
+            self.num_batches_tracked[: len(counts)] += 1
+            self.num_samples_tracked[: len(counts)] += counts.to(self.num_samples_tracked)
+        return outcome
+
+    def _weights(self, suffix: str) -> str:
+        """The name of a layer and direction, by which `_sequence` finds all that it needs."""
+        return suffix
+
+    def _sequence(self, x, sizes: list[int], states, suffix: str, reverse: bool):
+        if not sizes:
+            return x.new_empty(0, self.hidden_size), *states
+        norms = self._step_norms(suffix, len(sizes))
+        back = reversal(sizes).to(x.device) if reverse else None
+        output, *last = self._run(x if back is None else x[back], sizes, *states, suffix, norms)
+        if self.training:
+            self._track(sizes, suffix, norms)
+        return output if back is None else output[back], *last
 
     def _run(
         self,
@@ -231,7 +232,7 @@ class BatchNormLSTM(nn.Module):
         h, c = (torch.cat(part) for part in zip((h, c), *reversed(ended), strict=True))
         return torch.cat(outputs), h, c
 
-    def _norms(self, suffix: str, steps: int) -> dict[str, StepNorm]:
+    def _step_norms(self, suffix: str, steps: int) -> dict[str, StepNorm]:
         """The three norms of a layer, with a row of running statistics for each step if needed."""
         norms = {}
         last = (self.num_batches_tracked > 0).sum().clamp(min=1) - 1  # that has statistics
@@ -251,49 +252,26 @@ class BatchNormLSTM(nn.Module):
         return tuple(getattr(self, f"running_{m}_{term}{suffix}") for m in ("mean", "var"))
 
     @torch.no_grad()
-    def _track(self, sizes: list[int], found: dict[str, dict[str, StepNorm]]) -> None:
+    def _track(self, sizes: list[int], suffix: str, norms: dict[str, StepNorm]) -> None:
         """Move the running statistics of the steps that had enough cases."""
-        counts = torch.tensor([n for n in sizes if n >= self.min_samples])
-        steps = len(counts)
-        self.num_batches_tracked[:steps] += 1
-        self.num_samples_tracked[:steps] += counts.to(self.num_samples_tracked)
-        share = 1 / self.num_batches_tracked[:steps, None].double()
+        steps = len(self._enough(sizes))
+        share = 1 / (self.num_batches_tracked[:steps, None] + 1).double()
         share = share.clamp(min=self.momentum or 0.0)
-        for suffix, norms in found.items():
-            for term, norm in norms.items():
-                for running, new in zip(self._running(term, suffix), norm.seen(), strict=True):
-                    part = running[: len(new)]
-                    part += share[: len(new)].to(part.dtype) * (new.to(part.dtype) - part)
+        for term, norm in norms.items():
+            for running, new in zip(self._running(term, suffix), norm.seen(), strict=True):
+                part = running[: len(new)]
+                part += share[: len(new)].to(part.dtype) * (new.to(part.dtype) - part)
 
-    def _rows(self, input, lengths):
-        """The valid rows as a `PackedSequence` stores them, how many there are at each step, the
-        order of the cases (None: as they stand), and what gives outputs the form of the input."""
-        if isinstance(input, PackedSequence):
-            sizes = input.batch_sizes.tolist()
-            return input.data, sizes, input.sorted_indices, lambda y: input._replace(data=y)
-        single = input.dim() == 2
-        x = input[:, None] if single else input.transpose(0, 1) if self.batch_first else input
-        steps, batch = x.shape[:2]
-        rows, sizes, order, index = x.flatten(0, 1), [batch] * steps, None, None
-        if lengths is not None and batch:
-            lengths = torch.as_tensor(lengths).cpu()
-            index, sizes, order = valid_rows(lengths, steps)
-            index, order = index.to(x.device), order.to(x.device)
-            rows = rows[index]
-
-        def back_to_form(y):
-            if index is not None:
-                y = y.new_zeros(steps * batch, y.shape[1]).index_copy(0, index, y)
-            y = y.unflatten(0, (steps, batch))
-            return y[:, 0] if single else y.transpose(0, 1) if self.batch_first else y
-
-        return rows, sizes, order, back_to_form
+    def _enough(self, sizes: list[int]) -> Int[Tensor, " steps"]:
+        """The numbers of cases at the steps that have statistics of their own."""
+        return torch.tensor([n for n in sizes if n >= self.min_samples])
 
     def _check_steps(self, sizes: list[int]) -> None:
-        if self.training and sizes[0] < self.min_samples:
+        cases = sizes[0] if sizes else 0
+        if self.training and cases < self.min_samples:
             raise ValueError(
                 f"batch normalization in training needs at least {self.min_samples} sequences in "
-                f"a batch (min_samples), got {sizes[0]}: statistics over the cases do not exist; "
+                f"a batch (min_samples), got {cases}: statistics over the cases do not exist; "
                 "use a larger batch, evaluation mode or LayerNormLSTM"
             )
         if self.training and len(sizes) > self.max_length:
@@ -308,18 +286,6 @@ class BatchNormLSTM(nn.Module):
                     f"there are statistics for {tracked} steps, got sequences of {len(sizes)}; "
                     'train on longer ones, or use beyond="last" to reuse the last statistics'
                 )
-
-    def _initial_states(self, hx, rows, sizes, order, single) -> list[tuple[Tensor, Tensor]]:
-        """(h, c) for every layer and direction, cases in their order; zero unless given."""
-        shape = (len(self._suffixes()), sizes[0], self.hidden_size)
-        if hx is None:
-            zero = rows.new_zeros(shape)
-            return list(zip(zero, zero, strict=True))
-        checks.initial_states(hx, 2, [shape[::2] if single else shape] * 2, self.weight_ih_l0)
-        states = [state[:, None] if single else state for state in hx]
-        if order is not None:
-            states = [state[:, order] for state in states]
-        return list(zip(*states, strict=True))
 
     def extra_repr(self) -> str:
         shown = ("num_layers", "bidirectional", "max_length", "statistics", "beyond", "min_samples")

@@ -86,7 +86,7 @@ def step_sizes(batch_sizes, rows: int, batch: int) -> list[int]:
 
 
 def sizes(**named) -> None:
-    """What must be a positive int."""
+    """Arguments that must be positive ints."""
     for name, n in named.items():
         if isinstance(n, bool) or not isinstance(n, int):
             raise TypeError(f"{name} must be an int, got {n!r}")
@@ -95,7 +95,7 @@ def sizes(**named) -> None:
 
 
 def flags(**named) -> None:
-    """What must be a bool: a number here is an argument in another's place."""
+    """Arguments that must be bools: a number here is an argument in another's place."""
     for name, value in named.items():
         if not isinstance(value, bool):
             raise TypeError(f"{name} must be True or False, got {value!r}")
@@ -167,3 +167,50 @@ def initial_states(hx, count: int, expected: list[tuple[int, ...]], weight: Tens
                 f"{name} must have the weights' type {weight.dtype}, got {state.dtype}; convert "
                 f"it with {name}.to({weight.dtype})"
             )
+
+
+def batch_norm_settings(self, eps, momentum, **options) -> None:
+    """The constructor's arguments of `BatchNormLSTM` that other layers do not have."""
+    sizes(**{n: options[n] for n in ("num_layers", "max_length", "min_samples")})
+    if options["min_samples"] < 2:
+        raise ValueError(f"min_samples must be at least 2, got {options['min_samples']}")
+    for name in ("gain", "forget_bias", "dropout"):
+        _validation._finite(name, options[name])
+    _validation.settings(eps, momentum)
+    if eps == 0:
+        raise ValueError("eps must be positive, got 0: the first recurrent term has no variance")
+    if momentum is not None and not 0 < momentum <= 1:
+        raise ValueError(f"momentum must lie in (0, 1] or be None, got {momentum}")
+    for name, known in (("statistics", ("per_step", "sequence")), ("beyond", ("last", "error"))):
+        if options[name] not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}, got {options[name]!r}")
+
+
+def lengths(self, input, hx, lengths) -> None:
+    """The lengths of padded sequences, beside the input of a layer."""
+    layer_input(input, self, self.weight_ih_l0)
+    if hx is not None and not isinstance(hx, tuple | list):
+        initial_states(hx, 2, [], self.weight_ih_l0)  # refuses it
+    if lengths is None:
+        return
+    if isinstance(input, PackedSequence) or input.dim() == 2:
+        raise ValueError(
+            "lengths must be None, got some: they are for padded batches, not for a PackedSequence "
+            "or a single sequence"
+        )
+    lengths = torch.as_tensor(lengths)
+    lengths = lengths if lengths.numel() else lengths.long()  # of an empty list
+    batch, steps = input.shape[:2] if self.batch_first else input.shape[1::-1]
+    if lengths.is_floating_point() or lengths.dtype == torch.bool:
+        raise TypeError(f"lengths must be whole numbers, got {lengths.dtype}")
+    if lengths.shape != (batch,):
+        raise ValueError(
+            f"lengths must have shape ({batch},), one for each sequence, got {tuple(lengths.shape)}"
+        )
+    if torch.compiler.is_compiling() or not batch:
+        return  # a graph has no values yet
+    if not (lengths.min() >= 1 and lengths.max() <= steps):
+        raise ValueError(
+            f"lengths must lie in 1 to {steps}, the padded length, got {lengths.tolist()}; leave "
+            "empty sequences out of the batch"
+        )

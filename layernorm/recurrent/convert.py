@@ -204,7 +204,7 @@ def _taken(options: dict, *names: str) -> None:
 
 
 def _load(new: LayerNormLSTM, state: dict[str, Tensor]) -> LayerNormLSTM:
-    """What state does not have keeps its start: gains 1, biases and learned initial states 0."""
+    """Load the state; parameters that it lacks keep their start, gains 1 and all others 0."""
     own = new.state_dict()
     for name, value in state.items():
         if name not in own or value.shape != own[name].shape:

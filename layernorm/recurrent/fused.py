@@ -1,4 +1,4 @@
-"""What the fused paths for CPUs (`cpu`) and for GPUs (`gpu`) have in common.
+"""The common part of the fused paths for CPUs (`cpu`) and for GPUs (`gpu`).
 
 Each of the two has the same names: `unsupported` and `missing` say why it cannot compute, `faster`
 whether it should, `lstm` and `gru` are the functions of `layernorm.recurrent.definition` without
@@ -51,7 +51,7 @@ def warn_once(reason: str) -> None:
 
 
 def watched(inputs) -> bool:
-    """Whether someone looks at operators: graph capture, transforms, modes, special tensors.
+    """Tell whether someone looks at operators: graph capture, transforms, modes, special tensors.
 
     Then the operator that is registered with torch must be called; for everyone else its
     computation is, since torch's bookkeeping takes a tenth of a millisecond.

@@ -35,7 +35,7 @@ from layernorm.recurrent.parameters import GRUParameters, LSTMParameters, RNNPar
 BACKENDS = ("auto", "reference", "fused")
 
 
-class _Layer:
+class Layer:
     """Layers and directions around one call for each of them, `_sequence`."""
 
     def _build(
@@ -173,7 +173,7 @@ class _Layer:
         )  # fmt: skip
 
 
-class LayerNormLSTM(_Layer, LSTMParameters):
+class LayerNormLSTM(Layer, LSTMParameters):
     """The layer-normalized LSTM: `torch.nn.LSTM` with layer normalization inside.
 
         (i, f, g, o) = LN(W_h h) + LN(W_x x) + b
@@ -231,7 +231,7 @@ class LayerNormLSTM(_Layer, LSTMParameters):
         return computer.lstm(x, batch_sizes, *states, weights, self.eps, self.variant, reverse)
 
 
-class LayerNormGRU(_Layer, GRUParameters):
+class LayerNormGRU(Layer, GRUParameters):
     """The layer-normalized GRU: `torch.nn.GRU` with layer normalization inside.
 
         (r, z) = LN(W_h h) + LN(W_x x) + b_rz
@@ -275,7 +275,7 @@ class LayerNormGRU(_Layer, GRUParameters):
         return computer.gru(x, batch_sizes, *states, weights, self.eps, reverse)
 
 
-class LayerNormRNN(_Layer, RNNParameters):
+class LayerNormRNN(Layer, RNNParameters):
     """The layer-normalized RNN: `torch.nn.RNN` with layer normalization inside.
 
         h' = f(LN(W_hh h + W_xh x; g, b))

@@ -1,4 +1,4 @@
-"""What cells and layers share: the parameters of each kind of recurrent net, and how they start."""
+"""Shared by cells and layers: the parameters of each kind of recurrent net, and how they start."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What `BatchNormLSTM` is made of: the norm of one term over the steps, and checks of input."""
+"""The norm of one term of `BatchNormLSTM` over the steps, and the order of its rows."""
 
 from itertools import accumulate
 
@@ -6,13 +6,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence
-
-from layernorm import _validation
-from layernorm.recurrent import checks
-
-SIZES = ("input_size", "hidden_size", "num_layers", "max_length", "min_samples")
-STATISTICS, BEYOND = ("per_step", "sequence"), ("last", "error")
 
 
 class StepNorm:
@@ -86,52 +79,3 @@ def reversal(sizes: list[int]) -> Int[Tensor, " rows"]:
     lengths = [sum(n > case for n in sizes) for case in range(sizes[0])]
     rows = [starts[lengths[k] - 1 - t] + k for t, n in enumerate(sizes) for k in range(n)]
     return torch.tensor(rows, dtype=torch.int64)
-
-
-def check_settings(self, eps, momentum, **settings) -> None:
-    """The constructor's arguments."""
-    checks.sizes(**{name: settings[name] for name in SIZES})
-    if settings["min_samples"] < 2:
-        raise ValueError(f"min_samples must be at least 2, got {settings['min_samples']}")
-    for name in ("gain", "forget_bias", "dropout"):
-        _validation._finite(name, settings[name])
-    if not 0 <= settings["dropout"] <= 1:
-        raise ValueError(f"dropout must be a probability, in [0, 1], got {settings['dropout']}")
-    _validation.settings(eps, momentum)
-    if eps == 0:
-        raise ValueError("eps must be positive, got 0: the first recurrent term has no variance")
-    if momentum is not None and not 0 < momentum <= 1:
-        raise ValueError(f"momentum must lie in (0, 1] or be None, got {momentum}")
-    for name, known in (("statistics", STATISTICS), ("beyond", BEYOND)):
-        if settings[name] not in known:
-            raise ValueError(f"{name} must be one of {', '.join(known)}, got {settings[name]!r}")
-
-
-def check_call(self, input, hx, lengths) -> None:
-    """The arguments of a call, as far as they can be judged one by one."""
-    checks.layer_input(input, self, self.weight_ih_l0)
-    if hx is not None and not isinstance(hx, tuple | list):
-        checks.initial_states(hx, 2, [], self.weight_ih_l0)  # refuses it
-    if lengths is None:
-        return
-    if isinstance(input, PackedSequence) or input.dim() == 2:
-        raise ValueError(
-            "lengths must be None, got some: they are for padded batches, not for a PackedSequence "
-            "or a single sequence"
-        )
-    lengths = torch.as_tensor(lengths)
-    lengths = lengths if lengths.numel() else lengths.long()  # of an empty list
-    batch, steps = input.shape[:2] if self.batch_first else input.shape[1::-1]
-    if lengths.is_floating_point() or lengths.dtype == torch.bool:
-        raise TypeError(f"lengths must be whole numbers, got {lengths.dtype}")
-    if lengths.shape != (batch,):
-        raise ValueError(
-            f"lengths must have shape ({batch},), one for each sequence, got {tuple(lengths.shape)}"
-        )
-    if torch.compiler.is_compiling() or not batch:
-        return  # a graph has no values yet
-    if not (lengths.min() >= 1 and lengths.max() <= steps):
-        raise ValueError(
-            f"lengths must lie in 1 to {steps}, the padded length, got {lengths.tolist()}; leave "
-            "empty sequences out of the batch"
-        )

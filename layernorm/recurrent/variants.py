@@ -88,7 +88,7 @@ def cell_only(x: Tensor, h: Tensor, c: Tensor, w: LSTMWeights, eps: float) -> tu
 
 
 class Form(NamedTuple):
-    """What is normalized in a step, and what goes on to the next."""
+    """The norms of a step, and the state that goes on to the next."""
 
     gates: int  # blocks of H among the summed inputs
     norms: tuple[int, ...]  # over how many of these blocks each norm of a term goes

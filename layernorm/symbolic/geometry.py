@@ -187,7 +187,7 @@ class GLM:
         )
 
     def paper_jacobian(self, n: int) -> Matrix:
-        """What eqs. (12) and (13) take ∂s/∂θ to be: one block (g_i χ_i/σ_i, 1, ā_i) a unit."""
+        """∂s/∂θ as eqs. (12) and (13) have it: one block (g_i χ_i/σ_i, 1, ā_i) a unit."""
         if self.method == "none":
             return sp.diag(*[sp.Matrix([[*self.x.row(n), 1]])] * self.units)
         sigma, standard = self.statistics(n)[1], self.standardized(n)

@@ -115,7 +115,7 @@ def jacobian(method: str, n: Any) -> sympy.Matrix:
 
 
 def read_off(functional: sympy.Expr, at: sympy.Symbol) -> sympy.Expr:
-    """What multiplies u[at] in a sum of terms `factor * Sum(u[j] f[j], (j, 1, n))`."""
+    """The factor of u[at] in a sum of terms `factor * Sum(u[j] f[j], (j, 1, n))`."""
     found = sympy.S.Zero
     for term in sympy.Add.make_args(sympy.expand(functional)):
         (of_u,) = (s for s in sympy.Mul.make_args(term) if s.has(U))
@@ -158,7 +158,7 @@ def _in_x_hat(method: str, expression: sympy.Expr) -> sympy.Expr:
 
 
 def _facts(method: str) -> dict[sympy.Sum, sympy.Expr]:
-    """What x_hat and x_hat^2 sum to, from mu = mean(v) and s^2 = sigma^2 + eps."""
+    """The sums of x_hat and x_hat^2, from mu = mean(v) and s^2 = sigma^2 + eps."""
     mu, variance = _statistics(method, lambda j: V[j], SIZE)
     facts: dict[sympy.Sum, sympy.Expr] = {}
     equations = [mu - MU] if mu != 0 else []

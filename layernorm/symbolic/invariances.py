@@ -40,7 +40,7 @@ class Undecided(RuntimeError):
 
 @dataclass(frozen=True)
 class Transformation:
-    """What happens to the inputs or the weights, given a scale and a shift, each an array of one
+    """A change of the inputs or the weights, given a scale and a shift, each an array of one
     index: `scale(n)` differs from case to case, `scale(1)` is one number for all."""
 
     title: str
@@ -50,7 +50,7 @@ class Transformation:
 
     @property
     def scales(self) -> bool:
-        """Whether it multiplies (by delta), so that a sign and eps can matter."""
+        """Tell whether it multiplies (by delta), so that a sign and eps can matter."""
         return "δ" in self.formula
 
 
@@ -128,7 +128,7 @@ class Proof:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """What must hold, beyond a defined output (sigma > 0) and fixed gain and bias."""
+        """Conditions beyond a defined output (sigma > 0) and fixed gain and bias."""
         positive = ("δ > 0",) if self.exact_ratio != 1 else ()
         return (*positive, "ε = 0") if self.error_growth != 0 else positive
 
@@ -166,7 +166,7 @@ class Cell:
 
     @property
     def invariant(self) -> bool:
-        """Whether no output changes, under `conditions`."""
+        """Tell whether no output changes, under `conditions`."""
         return self.proof is not None
 
     @property

@@ -2,7 +2,6 @@
 
 import ctypes
 import functools
-import struct
 import threading
 
 import torch
@@ -27,22 +26,6 @@ def library() -> ctypes.CDLL | Exception:
     except (OSError, AttributeError):
         pass  # a torch without libgomp: threads of our own
     return loaded
-
-
-# fmt: off
-TENSORS = (
-    "x", "h0", "c0", "w_ih", "w_hh", "bias",
-    "gain_x", "bias_x", "gain_h", "bias_h", "gain_c", "bias_c",
-    "y", "h_n", "c_n", "hat_x", "hat_h", "gates", "cell", "scales", "dy", "dh_n", "dc_n",
-    "dx", "dh0", "dc0", "dw_ih", "dw_hh", "dbias", "dbias_n",
-    "dgain_x", "dgain_h", "dgain_c", "dbias_c",
-)
-# fmt: on
-
-
-# `Arguments` of native/sequence.h, field by field
-NUMBERS = ("threads", "reverse", "terms", "groups", "carry", "eps")
-ARGUMENTS = struct.Struct(f"@4q P 5q d {len(TENSORS)}P")
 
 
 def call(
@@ -79,10 +62,11 @@ def call(
     loaded = library()
     if not isinstance(loaded, ctypes.CDLL):
         raise RuntimeError(f"the fused path cannot be used here: {loaded}")
-    arguments = ARGUMENTS.pack(
-        steps, batch, width, units, 0 if batch_sizes is None else batch_sizes.data_ptr(),
-        *(numbers.get(name, 0) for name in NUMBERS), *(room.get(name, 0) for name in TENSORS),
-    )  # fmt: skip
+    given = {"steps": steps, "batch": batch, "inputs": width, "units": units} | numbers | room
+    if batch_sizes is not None:
+        given["batch_sizes"] = batch_sizes.data_ptr()
+    # struct.error where a name is given that the library does not have
+    arguments = loaded.layout.pack(*(loaded.absent | given).values())
     suffix = "double" if kind == torch.float64 else "float"
     if getattr(loaded, f"{function}_{suffix}")(arguments):
         raise MemoryError(f"{function}: no memory for the working space of {units} units")

@@ -16,6 +16,7 @@ import hashlib
 import os
 import platform
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -149,9 +150,17 @@ def load() -> ctypes.CDLL:
 
 
 def _open(path: Path) -> ctypes.CDLL:
+    """The library, with its arguments as it describes them: `layout` packs them in their order,
+    `absent` has their names, and 0 for what is not there."""
     library = ctypes.CDLL(str(path))
     library.use_gomp.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     library.use_huge_pages.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    library.arguments_layout.restype = ctypes.c_char_p
+    described = library.arguments_layout().decode().split()  # name, kind, name, kind, ...
+    library.layout = struct.Struct("@" + "".join(described[1::2]))
+    library.absent = dict.fromkeys(described[::2], 0)
+    if library.layout.size != library.arguments_size():
+        raise OSError(f"its arguments take {library.arguments_size()} bytes, and not as described")
     return library
 
 

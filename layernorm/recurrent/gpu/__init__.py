@@ -48,7 +48,7 @@ def missing() -> str | None:
 
 
 def faster(kind: str, x: Tensor, units: int) -> bool:
-    """Whether it is known to be at least as fast as the definition for rows x, on this GPU.
+    """Tell whether it is known to be as fast as the definition for rows x, on this GPU.
 
     A graph that is captured may meet any number of rows: there all that were measured must be.
     """
@@ -62,7 +62,7 @@ def _faster(kind: str, device: str, *case) -> bool:
 
 
 def _interpreted() -> bool:
-    """Whether Triton runs in its interpreter, which takes tensors on a CPU."""
+    """Tell whether Triton runs in its interpreter, which takes tensors on a CPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 

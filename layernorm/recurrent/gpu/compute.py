@@ -24,7 +24,7 @@ from layernorm.recurrent.variants import FORMS, Form
 
 
 class Inputs(NamedTuple):
-    """What is differentiated by; x, w_ih, w_hh of one type. What a form does not have is None."""
+    """All that has a gradient; x, w_ih, w_hh of one type. None: the form has no such part."""
 
     x: Tensor
     h0: Tensor

@@ -35,7 +35,7 @@ class Capture:
         self.references = self._references()
 
     def idle(self) -> bool:
-        """Whether nobody waits for the gradient of what was kept."""
+        """Tell whether nobody waits for the gradient of what was kept."""
         return self._references() == self.references
 
     def forward(self, inputs: Inputs) -> tuple[list[Tensor], list[Tensor]]:
@@ -45,7 +45,7 @@ class Capture:
         return [t.clone() for t in self.outputs[:3]], [t.detach() for t in self.kept]
 
     def holds(self, kept: list[Tensor]) -> bool:
-        """Whether these are the tensors of `forward` (hooks may have put others in their place)."""
+        """Tell whether these are the tensors of `forward`; hooks may have put others there."""
         return len(kept) == len(self.kept) and all(
             a.data_ptr() == b.data_ptr() and a.device == b.device
             for a, b in zip(kept, self.kept, strict=True)
@@ -141,7 +141,7 @@ def _seen_before(key: tuple) -> bool:
 
 
 def _room() -> bool:
-    """Whether there can be one more; the capture used longest ago makes room, if it is idle."""
+    """Make room for one more by the idle capture used longest ago; False if none is idle."""
     while len(_captures) >= LIMIT:
         idle = next((number for number, c in _captures.items() if c.idle()), None)
         if idle is None:

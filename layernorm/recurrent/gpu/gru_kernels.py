@@ -1,4 +1,4 @@
-"""What runs on the GPU in one step of the layer-normalized GRU, beside the product W_h h.
+"""One step of the layer-normalized GRU on the GPU, all but the product W_h h.
 
 As `lstm_kernels`, a program for each row of the step, with two norms of a, over the gates and
 over the candidate:

@@ -1,4 +1,4 @@
-"""What runs on the GPU in one step of the layer-normalized LSTM, beside the product W_h h.
+"""One step of the layer-normalized LSTM on the GPU, all but the product W_h h.
 
 A program has one sequence's row of the step, all of it on chip: the norms' moments are taken in two
 passes over registers, in float32 (ACC; float64 for float64), the cell's state stays in it.
@@ -199,7 +199,7 @@ def _hat(of_a, kept, K: tl.constexpr, units, GROUPS: tl.constexpr, ACC: tl.const
 @triton.jit
 @no_type_check
 def _affine(z, gain, shift, place, K: tl.constexpr, units, ACC: tl.constexpr, BLOCK: tl.constexpr):
-    """What gate K's normalized values are multiplied by, and what is added."""
+    """The factors and summands of gate K's normalized values."""
     times = tl.full((), 1.0, ACC)
     if gain is not None:
         times = block(gain, K, units, ACC, BLOCK)

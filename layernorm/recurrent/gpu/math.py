@@ -19,7 +19,7 @@ def sigmoid(x):
 @triton.jit
 @no_type_check
 def tanh(x):
-    """Of |x|, so that nothing overflows."""
+    """tanh by the exponential of -|x|, so that nothing overflows."""
     t = tl.exp(-2.0 * tl.abs(x))
     y = (1.0 - t) / (1.0 + t)
     return tl.where(x < 0, -y, y)

@@ -62,8 +62,8 @@ def plan(sizes: tuple[int, ...], reverse: bool) -> list[Step]:
 
 
 class Weights(NamedTuple):
-    """What the kernels read: `w` (G H, H) of the product, gain and shift of its norm (or of the sum
-    of both terms), and of the cell's. What is not there is None."""
+    """The kernels' parameters: `w` (G H, H) of the product, gain and shift of its norm (or of that
+    of both terms' sum), and of the cell's. None: not there."""
 
     w: Tensor
     gain: Tensor | None
@@ -73,8 +73,8 @@ class Weights(NamedTuple):
 
 
 class Arrays(NamedTuple):
-    """Of all steps: see `lstm_kernels` and `gru_kernels`. For the GRU `cells` are its states
-    before they are rounded for the product."""
+    """Arrays over all steps: see `lstm_kernels` and `gru_kernels`. For the GRU `cells` are its
+    states before they are rounded for the product."""
 
     a: Tensor
     before: Tensor
@@ -115,8 +115,8 @@ def forward(
 
 
 class Gradients(NamedTuple):
-    """Of all steps: p after the norms of the summed inputs, dsums before them, and dcell, what the
-    cell's gain and bias add up."""
+    """Gradients of all steps: p after the norms of the summed inputs, dsums before them, and dcell,
+    the summands of the cell's gain and bias."""
 
     p: Tensor
     dsums: Tensor
@@ -160,7 +160,7 @@ def _start(like: Tensor, batch: int, units: int, gradient: Tensor | None) -> Ten
 
 
 def launch_options(form: Form, units: int, acc: tl.dtype) -> dict:
-    """What both kernels of a form are compiled for; four values of a block are in a thread."""
+    """The constants of both kernels of a form; four values of a block are in a thread."""
     block = triton.next_power_of_2(units)
     options = {"ACC": acc, "BLOCK": block, "num_warps": min(16, max(1, block // 128))}
     return options | ({"GROUPS": len(form.norms), "CARRY": form.carry} if form.cell else {})

@@ -20,7 +20,7 @@ def partial_sums(
     dy, a, mean, rstd, plain, along, count, width, from_dy, from_a, from_mean,
     ACC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Of every so many-th tile of rows: the columns' sums of dy and of dy (a - mean) rstd."""
+    """Sum the columns of dy and of dy (a - mean) rstd, over every so many-th tile of rows."""
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < width
     sum_plain = tl.zeros((ROWS, BLOCK), ACC)

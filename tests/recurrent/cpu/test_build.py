@@ -1,10 +1,14 @@
 """Building the fused path's library: once, side by side, damaged, or not at all."""
 
+import contextlib
 import os
+import shutil
+import struct
 import subprocess
 import sys
 
 import pytest
+from recurrent.recurrent_fused import distance
 
 from layernorm.recurrent.cpu import binding, build
 
@@ -47,7 +51,37 @@ def test_a_damaged_file_is_built_anew(cache, damage, monkeypatch):
     monkeypatch.setattr(build, "instruction_set", lambda: "baseline")
     path = build.build()
     path.write_bytes(damage(path.read_bytes()))
-    assert build.load().arguments_size() == binding.ARGUMENTS.size
+    library = build.load()
+    assert library.layout.size == library.arguments_size()
+
+
+REORDERED = ("IN(x) IN(h0)", "IN(h0) IN(x)")
+RENAMED = ("WHOLE(terms)", "WHOLE(ways)")
+RESIZED = ("IN(name) const void* name;", "IN(name) const void* name[2];")
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        (REORDERED, contextlib.nullcontext()),  # the library says where it wants what
+        (RENAMED, pytest.raises(struct.error)),
+        (RESIZED, pytest.raises(build.BuildError, match="not as described")),
+    ],
+)
+def test_arguments_are_packed_as_the_library_has_them(
+    cache, tmp_path, monkeypatch, change, refused
+):
+    source = shutil.copytree(build.SOURCES, tmp_path / "native")
+    monkeypatch.setattr(build, "SOURCES", source)
+    assert (source / "sequence.h").read_text().count(change[0]) == 1
+    for file in source.iterdir():
+        text = file.read_text().replace(*change)
+        file.write_text(text.replace("a.terms", "a.ways") if change is RENAMED else text)
+    with refused:
+        library = build.load()
+        monkeypatch.setattr(binding, "library", lambda: library)
+        assert distance("lstm", [3, 2, 1], 4, 5) < 1e-11
 
 
 def test_a_library_that_cannot_be_loaded(cache, tmp_path, monkeypatch):

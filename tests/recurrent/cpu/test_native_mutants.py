@@ -56,16 +56,16 @@ MUTANTS = {
         "sigmoid(xr[j] + hr[j]) * (hn[j] - m.shift_h[2 * n + j])",
     ),
     "a later block replaces the weights' gradient": (
-        "lstm", "paper", "sequence.h", "H, H}, H, add,", "H, H}, H, false,",
+        "lstm", "paper", "backward.h", "H, H}, H, add,", "H, H}, H, false,",
     ),
     "a squad's part of the weights' gradient is left out": (
-        "lstm", "paper", "sequence.h", "+= (squads[s].*part)[j];", "+= 0 * (squads[s].*part)[j];",
+        "lstm", "paper", "backward.h", "+= (squads[s].*part)[j];", "+= 0 * (squads[s].*part)[j];",
     ),
     "steps of a squad lie side by side": (
-        "lstm", "joint", "sequence.h", "if (n && there == at + n)", "if (n)",
+        "lstm", "joint", "backward.h", "if (n && there == at + n)", "if (n)",
     ),
     "squads begin in the same state": (
-        "gru", "paper", "sequence.h", "in<T>(a.h0) + steps.sequence(r) * H", "in<T>(a.h0) + r * H",
+        "gru", "paper", "backward.h", "in<T>(a.h0) + steps.sequence(r) * H", "in<T>(a.h0) + r * H",
     ),
     "a tile's copied columns are those of the first tile": (
         "gru", "paper", "gemm.h", "const T* from = a + begin;", "const T* from = a;",
@@ -74,7 +74,7 @@ MUTANTS = {
         "lstm", "paper", "sequence.h", "all[j] += other.all[j];", "all[j] += 0 * other.all[j];",
     ),
     "squads read each other's rows": (
-        "gru", "paper", "gru.h", "product_with_x(m, offset + lo,", "product_with_x(m, offset,",
+        "gru", "paper", "forward.h", "product_with_x(m, offset + lo,", "product_with_x(m, offset,",
     ),
     "a row that enters late starts from the row before": (
         "gru", "paper", "sequence.h", "return r < rows(t) ? offset(t) + r : -1;",

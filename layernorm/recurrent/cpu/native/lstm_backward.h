@@ -1,107 +1,52 @@
 // The gradient of LstmForward, from the last step to the first. Of each step the forward pass has
 // kept the normalized summed inputs, c' and the norms' scales; without such norms, the gates.
 #pragma once
-#include "sequence.h"
+#include "backward.h"
 
-template <class T> class LstmBackward {
- public:
-  explicit LstmBackward(const Arguments& arguments)
-      : a(arguments), team(a, 4, sizeof(T)) {
-    for (int s = 0; s < team.sequences.members; ++s) squads.emplace_back(a, team, s, 4);
-    lay_out();
-    scratch.reserve();
-    lay_out();
-  }
-  void run() {
-    run_team(team.members(), [this](int k) { run(k); });
-  }
+template <class T> struct LstmBackwardMember : BackwardMember<T> {
+  T *gain_c, *shift, *shift_c;
+  T *opened, *dc, *dhat;  // the gates, if made again; gradients of the state that goes on and of ĉ
+  Sums<T>* of_c;
+  Total<T> dshift, dgain_c, dshift_c;
+};
 
- private:
-  struct Member {
-    T* w_hh;
-    const T** rows;  // of w_hh, in the order of summed inputs
-    T *gain_x, *gain_h, *gain_c, *shift, *shift_c;
-    T *p, *opened;  // of a step: gradients of the gates' summed inputs; the gates, if made again
-    T *dc, *dhat;   // gradients of the state that goes on and of ĉ
-    Sums<T> *of_x, *of_h, *of_c;
-    Total<T> dshift, dgain_x, dgain_h, dgain_c, dshift_c;
-  };
-  const Arguments& a;
-  const Team team;
-  Scratch scratch;
-  Barriers barriers{team};
-  std::vector<SquadGradients<T>> squads;
-  std::vector<Member> members{size_t(team.members())};
+template <class T> struct LstmBackward : Backward<LstmBackward<T>, T, LstmBackwardMember<T>, 4> {
+  using Member = LstmBackwardMember<T>;
+  using Base = Backward<LstmBackward<T>, T, Member, 4>;
+  using Base::Base, Base::a, Base::team, Base::members, Base::squads, Base::take, Base::total;
+  using Base::sums;
 
-  void lay_out() {
-    for (int s = 0; s < team.sequences.members; ++s) squads[s].lay_out(scratch, s, a.terms < 2);
-    for (int k = 0; k < team.members(); ++k) {
-      const int64_t n = team.size(k), sequences = team.rows(k);
-      auto take = [&](int64_t count) { return scratch.take<T>(count); };
-      auto parts = [&](int64_t count) { return scratch.take<Sums<T>>(count * sequences); };
-      auto total = [&](int64_t count) { return take_total<T>(scratch, count); };
-      members[k] = {take(4 * a.units * padded<T>(n)), scratch.take<const T*>(4 * a.units),
-                    take(4 * n), take(4 * n), take(n), take(4 * n), take(n),
-                    take(sequences * 4 * n), take(a.gates ? 0 : sequences * 4 * n),
-                    take(sequences * n), take(sequences * n),
-                    parts(a.groups), parts(a.groups), parts(1),
-                    total(4 * n), total(4 * n), total(4 * n), total(n), total(n)};
-    }
+  static constexpr bool kAdd = false;
+  static constexpr std::array<Total<T> Member::*, 5> kTotals{&Member::dshift, &Member::dgain_x, &Member::dgain_h,
+                                                              &Member::dgain_c, &Member::dshift_c};
+  int64_t norms() const { return a.groups; }
+  bool one_term() const { return a.terms < 2; }
+  void lay_out(Member& m, int64_t n, int64_t sequences) {
+    m.gain_c = take(n), m.shift = take(4 * n), m.shift_c = take(n);
+    m.opened = take(a.gates ? 0 : sequences * 4 * n);
+    m.dc = take(sequences * n), m.dhat = take(sequences * n);
+    m.of_c = this->scratch.template take<Sums<T>>(sequences);
+    m.dshift = total(4 * n), m.dgain_c = total(n), m.dshift_c = total(n);
   }
 
-  void prepare(int k) {
+  void prepare(int k, const Mine<T>& mine) {
     const Member& m = members[k];
-    const Mine<T> mine{team.first(k), team.size(k), a.units};
-    const int64_t H = a.units;
-    SquadGradients<T>& squad = squads[team.squad(k)];
-    squad.pack_weights(team.place(k));
-    ordered_rows(m.rows, a.w_hh, H, mine.first, team.units, 4);
-    pack_rows(m.w_hh, 4 * H, mine.n, [&](int64_t i) { return m.rows[i]; });
-    mine.gather(m.gain_x, a.gain_x, 4, 1);
-    mine.gather(m.gain_h, a.gain_h, 4, 1);
     mine.gather(m.gain_c, a.gain_c, 1, 1);
     mine.gather(m.shift, a.bias, 4);
     mine.add(m.shift, a.bias_x, 4);
     mine.add(m.shift, a.bias_h, 4);
     mine.gather(m.shift_c, a.bias_c, 1);
-    for (const auto& t : {m.dshift, m.dgain_x, m.dgain_h, m.dgain_c, m.dshift_c}) t.clear();
     for (int64_t r = 0; r < team.rows(k); ++r)
-      for (int64_t j = 0; j < mine.n; ++j) {
-        const int64_t at = squad.steps.sequence(r) * H + mine.first + j;
-        squad.dh[r * H + mine.first + j] = a.dh_n ? in<T>(a.dh_n)[at] : 0;
-        m.dc[r * mine.n + j] = a.dc_n ? in<T>(a.dc_n)[at] : 0;
-      }
+      for (int64_t j = 0; j < mine.n; ++j)
+        m.dc[r * mine.n + j] = a.dc_n ? in<T>(a.dc_n)[sequence(k, r) * a.units + mine.first + j] : 0;
   }
+  int64_t sequence(int k, int64_t r) const { return squads[team.squad(k)].steps.sequence(r); }
 
-  void run(int k) {
-    prepare(k);
-    const Member& m = members[k];
-    const int64_t n = team.size(k), H = a.units;
-    SquadGradients<T>& squad = squads[team.squad(k)];
-    const Steps& steps = squad.steps;
-    Barrier& barrier = barriers.squads[team.squad(k)];
-    for (auto block = squad.blocks.rbegin(); block != squad.blocks.rend(); ++block) {
-      squad.pack_block(team.place(k), *block);
-      for (int64_t s = block->last - 1; s >= block->first; --s) {
-        const int64_t t = steps.time(s), offset = steps.offset(t), count = steps.rows(t);
-        const int64_t place = steps.place(t) - block->begin;
-        for (int64_t r = 0; r < count; ++r) open(k, r, offset + r), output(k, r, offset + r);
-        barrier.wait();
-        for (int64_t r = 0; r < count; ++r) gates(k, r, offset + r, steps.before(s, r));
-        for (const auto& total : {m.dshift, m.dgain_x, m.dgain_h, m.dgain_c, m.dshift_c})
-          total.flush();
-        barrier.wait();
-        for (int64_t r = 0; r < count; ++r) summed(k, r, offset + r, place + r);
-        barrier.wait();
-        multiply<T>({squad.dh_sums + place * 4 * H, 4 * H}, count, m.w_hh, 4 * H,
-                    {squad.dh + team.first(k), H}, n);
-      }
-      barrier.wait();
-      squad.compute(team.place(k), *block, block != squad.blocks.rbegin());
-      barrier.wait();  // the next block writes to what this one reads
-    }
-    barriers.all.wait();
-    finish(k);
+  void gates(int k, int64_t s, int64_t rows, int64_t offset, Barrier& barrier) {
+    for (int64_t r = 0; r < rows; ++r) open(k, r, offset + r), output(k, r, offset + r);
+    barrier.wait();
+    const Steps& steps = squads[team.squad(k)].steps;
+    for (int64_t r = 0; r < rows; ++r) cell_and_gates(k, r, offset + r, steps.before(s, r));
   }
 
   // The gates of a row, as the forward pass had them. To compute them again from the normalized
@@ -163,13 +108,8 @@ template <class T> class LstmBackward {
     m.of_c[r] = {plain, along};
   }
 
-  Sums<T> sums(int k, Sums<T>* Member::*parts, int64_t index, int64_t per_unit) const {
-    return means<T>(team.units.members, per_unit * a.units,
-                    [&](int i) { return (members[team.leader(k) + i].*parts)[index]; });
-  }
-
   // Through the cell's norm, the cell and the gates, up to the norms of the summed inputs.
-  void gates(int k, int64_t r, int64_t at, int64_t before) {
+  void cell_and_gates(int k, int64_t r, int64_t at, int64_t before) {
     const Member& m = members[k];
     const int64_t n = team.size(k), first = team.first(k), H = a.units;
     const int64_t wide = 2 * a.groups + 2;
@@ -236,26 +176,15 @@ template <class T> class LstmBackward {
     }
   }
 
-  void finish(int k) {
+  void scatter(int k, const Mine<T>& mine) {
     const Member& m = members[k];
-    const Mine<T> mine{team.first(k), team.size(k), a.units};
-    const SquadGradients<T>& squad = squads[team.squad(k)];
-    add_up(squads, team, k);
-    if (team.squad(k) == 0) {  // of all squads, always in the same order
-      for (int other = k + team.units.members; other < team.members(); other += team.units.members)
-        for (const auto part : {&Member::dshift, &Member::dgain_x, &Member::dgain_h,
-                                &Member::dgain_c, &Member::dshift_c})
-          (m.*part).add(members[other].*part);
-      mine.scatter(a.dbias, m.dshift.all, 4);
-      mine.scatter(a.dgain_h, m.dgain_h.all, 4);
-      mine.scatter(a.dgain_x, m.dgain_x.all, 4);
-      mine.scatter(a.dgain_c, m.dgain_c.all, 1);
-      mine.scatter(a.dbias_c, m.dshift_c.all, 1);
-    }
-    for (int64_t r = 0; r < team.rows(k); ++r) {
-      const int64_t at = squad.steps.sequence(r) * a.units + mine.first;
-      std::copy_n(squad.dh + r * a.units + mine.first, mine.n, out<T>(a.dh0) + at);
-      std::copy_n(m.dc + r * mine.n, mine.n, out<T>(a.dc0) + at);
-    }
+    mine.scatter(a.dbias, m.dshift.all, 4);
+    mine.scatter(a.dgain_c, m.dgain_c.all, 1);
+    mine.scatter(a.dbias_c, m.dshift_c.all, 1);
+  }
+  void finish(int k, const Mine<T>& mine) {
+    for (int64_t r = 0; r < team.rows(k); ++r)
+      std::copy_n(members[k].dc + r * mine.n, mine.n,
+                  out<T>(a.dc0) + sequence(k, r) * a.units + mine.first);
   }
 };

@@ -1,7 +1,12 @@
-// The entry points that Python calls (layernorm/recurrent/fused.py), for float and double.
+// The entry points that Python calls (layernorm/recurrent/cpu/binding.py), for float and double.
 #include "gru_backward.h"
 #include "lstm.h"
 #include "lstm_backward.h"
+
+// The arguments' names and kinds, as Python's `struct` calls them.
+#define IS_WHOLE(name) #name " q "
+#define IS_REAL(name) #name " d "
+#define IS_POINTER(name) #name " P "
 
 template <class Work> int attempt(const Arguments* arguments) {
   try {
@@ -15,6 +20,9 @@ template <class Work> int attempt(const Arguments* arguments) {
 extern "C" {
 void use_gomp(GompParallel parallel, GompCount count) { gomp_parallel = parallel, gomp_count = count; }
 void use_huge_pages(void* from, int64_t bytes) { advise(from, size_t(bytes)); }
+const char* arguments_layout() {
+  return ARGUMENTS(IS_WHOLE, IS_POINTER, IS_REAL, IS_POINTER, IS_POINTER);
+}
 int arguments_size() { return int(sizeof(Arguments)); }
 
 int gru_forward_float(const Arguments* a) { return attempt<GruForward<float>>(a); }

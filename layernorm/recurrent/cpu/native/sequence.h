@@ -8,21 +8,31 @@
 #include "norm.h"
 #include "team.h"
 
-// Filled in by Python (layernorm/recurrent/fused.py has the same list). Null: not there.
+// All arguments of a call: whole numbers, the rows of each step, a real number, arrays that are read
+// and arrays that are written; null: not there. Python asks for names and order (arguments_layout).
+#define ARGUMENTS(WHOLE, SIZES, REAL, IN, OUT)                                                       \
+  WHOLE(steps) WHOLE(batch) WHOLE(inputs) WHOLE(units) /* T, B, I, H */                              \
+  SIZES(batch_sizes)           /* non-increasing; null: always B */                                  \
+  WHOLE(threads) WHOLE(reverse)                                                                      \
+  WHOLE(terms)  /* how many norms the summed inputs pass: 2 (each term its own), 1 (the sum), 0 */   \
+  WHOLE(groups) /* LSTM: norms per row, over all gates (1) or over each gate (4) */                  \
+  WHOLE(carry)  /* LSTM: the normalized cell is the state */                                         \
+  REAL(eps)                                                                                          \
+  IN(x) IN(h0) IN(c0) IN(w_ih) IN(w_hh) IN(bias)                                                     \
+  IN(gain_x) IN(bias_x) IN(gain_h) IN(bias_h) IN(gain_c) IN(bias_c)                                  \
+  OUT(y) OUT(h_n) OUT(c_n)                                                                           \
+  OUT(hat_x) OUT(hat_h) OUT(gates) OUT(cell) OUT(scales) /* for the gradient; null in inference */   \
+  IN(dy) IN(dh_n) IN(dc_n)                                                                           \
+  OUT(dx) OUT(dh0) OUT(dc0) OUT(dw_ih) OUT(dw_hh) OUT(dbias) OUT(dbias_n)                            \
+  OUT(dgain_x) OUT(dgain_h) OUT(dgain_c) OUT(dbias_c)
+
+#define WHOLE(name) int64_t name;
+#define SIZES(name) const int64_t* name;
+#define REAL(name) double name;
+#define IN(name) const void* name;
+#define OUT(name) void* name;
 struct Arguments {
-  int64_t steps, batch, inputs, units;  // T, B, I, H
-  const int64_t* batch_sizes;           // rows of each step, non-increasing; null: always B
-  int64_t threads, reverse;
-  int64_t terms;   // how many norms the summed inputs pass: 2 (each term its own), 1 (the sum), 0
-  int64_t groups;  // LSTM: norms per row, over all gates (1) or over each gate (4)
-  int64_t carry;   // LSTM: the normalized cell is the state
-  double eps;
-  const void *x, *h0, *c0, *w_ih, *w_hh, *bias;
-  const void *gain_x, *bias_x, *gain_h, *bias_h, *gain_c, *bias_c;
-  void *y, *h_n, *c_n;
-  void *hat_x, *hat_h, *gates, *cell, *scales;  // kept for the backward pass; null in inference
-  const void *dy, *dh_n, *dc_n;
-  void *dx, *dh0, *dc0, *dw_ih, *dw_hh, *dbias, *dbias_n, *dgain_x, *dgain_h, *dgain_c, *dbias_c;
+  ARGUMENTS(WHOLE, SIZES, REAL, IN, OUT)
 };
 
 // Rows that products with x take at once.
@@ -195,130 +205,4 @@ void ordered_rows(const T** rows, const void* weights, int64_t stride, int64_t f
     for (int64_t j = 0; j < count; ++j)
       rows[place + j] = in<T>(weights) + (row + j) * stride + first;
   });
-}
-
-// A squad's backward pass works on blocks of steps. From the gradients of a block's summed inputs
-// (rows, gates * H) follow
-//   dW_hh += dh_sumsᵀ h_before,   dW_ih += dx_sumsᵀ x,   dx = dx_sums W_ih
-// Each squad sums over its own sequences, so that none reads what another has just written: to write
-// again where another core has read takes longer than to compute what is written. Each member of a
-// squad computes a share of the weights' rows and of dx's rows.
-template <class T> struct SquadGradients {
-  const Arguments& a;
-  const Team& team;
-  const int gates;
-  const Steps steps;
-  const std::vector<Steps::Block> blocks;
-  int64_t rows = 0;           // of the largest block
-  T *dh, *dh_sums, *dx_sums;  // of a step (sequences, H); of a block (rows, gates * H)
-  T *dw_ih, *dw_hh;           // sums over this squad's sequences
-  T *w_ih, *x, *h;            // packed matrices
-  std::vector<const T**> found;  // members' pointers to rows
-  std::vector<T*> copies;        // see multiply_transposed
-
-  SquadGradients(const Arguments& a, const Team& team, int squad, int gates)
-      : a(a), team(team), gates(gates),
-        steps(a, team.sequences.begin(squad), team.sequences.size(squad)),
-        blocks(steps.blocks(kBackwardRows)), found(team.units.members), copies(found.size()) {
-    for (const auto& b : blocks) rows = std::max(rows, b.end - b.begin);
-  }
-
-  void lay_out(Scratch& scratch, int squad, bool one_term) {
-    const int64_t wide = gates * a.units;
-    dh = scratch.take<T>(team.sequences.size(squad) * a.units);
-    dh_sums = scratch.take<T>(rows * wide);
-    dx_sums = one_term ? dh_sums : scratch.take<T>(rows * wide);
-    dw_ih = squad ? scratch.take<T>(wide * a.inputs) : out<T>(a.dw_ih);
-    dw_hh = squad ? scratch.take<T>(wide * a.units) : out<T>(a.dw_hh);
-    w_ih = scratch.take<T>(wide * padded<T>(a.inputs));
-    x = scratch.take<T>(rows * padded<T>(a.inputs));
-    h = scratch.take<T>(rows * padded<T>(a.units));
-    for (auto& pointers : found) pointers = scratch.take<const T*>(std::max(wide, rows));
-    for (auto& copy : copies) copy = scratch.take<T>(rows * kTileRows);
-  }
-
-  // Member i's part of what the squad reads; a barrier must follow. Once for the weights, once a
-  // block.
-  void pack_weights(int i) {
-    if (!a.dx) return;
-    const T** of = found[i];
-    ordered_rows(of, a.w_ih, a.inputs, 0, team.units, gates);
-    pack_rows(w_ih, gates * a.units, a.inputs, [=](int64_t row) { return of[row]; }, i,
-              team.units.members);
-  }
-  void pack_block(int i, const Steps::Block& block) {
-    const int64_t H = a.units, I = a.inputs;
-    pack_of_block(h, H, i, block, [&](int64_t s, int64_t r) {
-      const int64_t at = steps.before(s, r);
-      return at < 0 ? in<T>(a.h0) + steps.sequence(r) * H : in<T>(a.y) + at * H;
-    });
-    pack_of_block(x, I, i, block, [&](int64_t s, int64_t r) {
-      return in<T>(a.x) + (steps.offset(steps.time(s)) + r) * I;
-    });
-  }
-  template <class Row>
-  void pack_of_block(T* packed, int64_t columns, int i, const Steps::Block& block, Row row) {
-    const T** of = found[i];
-    for (int64_t s = block.first; s < block.last; ++s) {
-      const int64_t t = steps.time(s), to = steps.place(t) - block.begin;
-      for (int64_t r = 0; r < steps.rows(t); ++r) of[to + r] = row(s, r);
-    }
-    pack_rows(packed, block.end - block.begin, columns, [=](int64_t at) { return of[at]; }, i,
-              team.units.members);
-  }
-
-  void compute(int i, const Steps::Block& block, bool add) {
-    const int64_t H = a.units, I = a.inputs, wide = gates * H, count = block.end - block.begin;
-    for_each_run(team.units, gates, i, [&](int64_t row, int64_t place, int64_t n) {
-      multiply_transposed<T>(dh_sums + place, wide, n, h, count, {dw_hh + row * H, H}, H, add,
-                             copies[i]);
-      multiply_transposed<T>(dx_sums + place, wide, n, x, count, {dw_ih + row * I, I}, I, add,
-                             copies[i]);
-    });
-    if (!a.dx) return;
-    const Shares share{count, team.units.members};
-    const Panels<T> panels(I);
-    for (int64_t p = 0; p < panels.count; ++p)
-      for_each_stretch(block, share.begin(i), share.begin(i + 1), [&](int64_t from, int64_t at,
-                                                                      int64_t n) {
-        multiply_panel<T>({dx_sums + from * wide, wide}, n, w_ih, wide,
-                          {out<T>(a.dx) + at * I, I}, panels, p);
-      });
-  }
-
-  // The rows from..to-1 of a block, in stretches that lie together in arrays of all rows as well:
-  // work(row in the block, row in such arrays, number of rows).
-  template <class Work>
-  void for_each_stretch(const Steps::Block& block, int64_t from, int64_t to, Work work) {
-    int64_t begin = from, at = 0, n = 0;
-    const int64_t first = std::min(steps.time(block.first), steps.time(block.last - 1));
-    for (int64_t t = first; t < first + block.last - block.first; ++t) {
-      const int64_t place = steps.place(t) - block.begin;
-      const int64_t lo = std::max(from, place), hi = std::min(to, place + steps.rows(t));
-      if (lo >= hi) continue;
-      const int64_t there = steps.offset(t) + lo - place;
-      if (n && there == at + n) {
-        n += hi - lo;
-        continue;
-      }
-      if (n) work(begin, at, n);
-      begin = lo, at = there, n = hi - lo;
-    }
-    if (n) work(begin, at, n);
-  }
-};
-
-// When all squads are done: member k's share of the sum over them, always in the same order.
-template <class T>
-void add_up(const std::vector<SquadGradients<T>>& squads, const Team& team, int k) {
-  const SquadGradients<T>& sum = squads[0];
-  const int64_t wide = sum.gates * sum.a.units;
-  auto add = [&](T* SquadGradients<T>::*part, int64_t count) {
-    const Shares share{count, team.members()};
-    for (size_t s = 1; s < squads.size(); ++s)
-      for (int64_t j = share.begin(k); j < share.begin(k + 1); ++j)
-        (sum.*part)[j] += (squads[s].*part)[j];
-  };
-  add(&SquadGradients<T>::dw_ih, wide * sum.a.inputs);
-  add(&SquadGradients<T>::dw_hh, wide * sum.a.units);
 }

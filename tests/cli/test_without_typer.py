@@ -1,0 +1,37 @@
+"""Without typer the package works, and the command says what to install."""
+
+import subprocess
+import sys
+
+import pytest
+
+WITHOUT = "import sys; sys.modules['typer'] = None; "
+
+
+def run(program: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "from layernorm.__main__ import main; main()",
+        "import runpy; runpy.run_module('layernorm', run_name='__main__')",
+    ],
+)
+def test_the_command_says_what_it_needs(start):
+    done = run(WITHOUT + start)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].endswith('pip install "layernorm[cli]"')
+    assert "Traceback" not in done.stderr
+
+
+def test_a_layer_does_not_need_it():
+    done = run(WITHOUT + "import layernorm; layernorm.LayerNormLSTM(3, 5)")
+    assert done.returncode == 0, done.stderr
+
+
+def test_with_typer_it_is_the_command():
+    done = run("import sys; sys.argv[1:] = ['--help']; from layernorm.__main__ import main; main()")
+    assert done.returncode == 0, done.stderr
+    assert "Usage: layernorm" in done.stdout
