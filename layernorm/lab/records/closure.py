@@ -125,6 +125,8 @@ class Code:
 
     def path(self, module: str) -> Path | None:
         head, *rest = module.split(".")
+        if not all(module.split(".")):
+            return None
         if head in self.outside:
             try:
                 spec = find_spec(module)

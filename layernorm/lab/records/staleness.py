@@ -68,7 +68,10 @@ def changed(digest: str, config: Mapping[str, Any], environment: Mapping[str, An
     try:
         here = code()
         ways = product(*(list(_labelled(here, label)) for label in labels))
-        now = (_of(here, sum(way, []), config, environment) for way in islice(ways, MOST))
+        now = (
+            _of(here, [name for group in way for name in group], config, environment)
+            for way in islice(ways, MOST)
+        )
         return "" if then in now else ", ".join(labels)
     except (RecordError, OSError, SyntaxError):
         return ", ".join(labels)

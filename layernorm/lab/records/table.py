@@ -139,6 +139,6 @@ def staleness_banner(
     if not changed:
         return ""
     return (
-        f"{len(changed)} of {len(found)} runs were made before code that they reach changed (from "
-        f"{'; '.join(sorted(set(changed)))})."
+        f"{len(changed)} of {len(found)} runs were made before the code they depend on changed "
+        f"(from {'; '.join(sorted(set(changed)))})."
     )

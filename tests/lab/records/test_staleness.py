@@ -204,8 +204,8 @@ def runs():
         what += (run.config["arm"], run.config["options"].get("kind")) if benchmark else ()
         if not labels or what in found:
             continue
-        for way in product(*(list(staleness._labelled(here, label)) for label in labels)):
-            names = sum(way, [])
+        for way in product(*(staleness._labelled(here, label) for label in labels)):
+            names = [name for group in way for name in group]
             if staleness._of(here, names, run.config, run.environment) == then:
                 found[what] = run, names
                 break
@@ -282,7 +282,7 @@ def test_a_norm_that_is_not_a_runs_own_makes_it_not_stale(copy):
 
 
 def test_changed_cpp_makes_those_stale_that_could_use_it(copy):
-    (source,) = [file for file in copy.path.rglob("norm.h")]
+    (source,) = list(copy.path.rglob("norm.h"))
     source.write_text(source.read_text().replace("{", "{ /* words */", 1) + "\n// words\n")
     assert copy.stale() == set()
     source.write_text(source.read_text().replace("{", "{ ;", 1))
@@ -351,7 +351,8 @@ def test_stale_records_are_told(module, tmp_path, monkeypatch):
     assert records.staleness_banner("digits") == ""
     module("def double(x):\n    return 3 * x\n")
     assert records.stale(record) == "key, subject:double"
-    told = "1 of 2 runs were made before code that they reach changed (from key, subject:double)."
+    told = "1 of 2 runs were made before the code they depend on changed "
+    told += "(from key, subject:double)."
     assert records.staleness_banner("digits") == told
     assert records.staleness_banner(records.load("digits")) == told
     module("syntax error")
