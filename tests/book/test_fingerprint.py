@@ -1,8 +1,14 @@
-"""What makes a chapter stale: the code it runs, the modules it imports, the records it names."""
+"""What makes a chapter stale: the code it runs, the definitions it reaches, the records it names."""
 
 import nbformat
 import pytest
-from fingerprint import fingerprint, parse
+from fingerprint import fingerprint
+from fingerprint import package as package_in
+
+RUN = (
+    '{"shared":{"e":{}},"runs":[{"config":{},"environment":"e","digest":"abc","result":0.5}],'
+    '"sha256":"abc"}'
+)
 
 
 @pytest.fixture
@@ -17,16 +23,18 @@ def package(tmp_path):
         "attribute": "a = 1",
         "by_name": "b = 1",
         "unused": "u = 1",
-        "claims/__init__": "import pkgutil\n\ndef all(): return list(pkgutil.iter_modules())",
-        "claims/chapter_01": "one = 1",
-        "claims/chapter_01_more": "more = 1",
-        "claims/chapter_02": "two = 2",
-        "records/__init__": "",
-        "records/published/first-book": "{}",
-        "records/published/second-book": "{}",
+        "lab/claims/__init__": "import pkgutil\n\ndef all(): return list(pkgutil.iter_modules())",
+        "lab/claims/chapter_01": "one = 1",
+        "lab/claims/chapter_01_more": "more = 1",
+        "lab/claims/chapter_02": "two = 2",
+        "lab/__init__": "",
+        "lab/records/__init__": "from layernorm.lab.records.published import load",
+        "lab/records/published": "def load(name): return name",
+        "lab/records/published/first-book": RUN,
+        "lab/records/published/second-book": RUN,
     }
     for name, text in files.items():
-        suffix = ".json" if "published" in name else ".py"
+        suffix = ".json" if "published/" in name else ".py"
         path = tmp_path / "layernorm" / f"{name}{suffix}"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -34,34 +42,36 @@ def package(tmp_path):
 
 
 CODE = (
-    "%matplotlib inline\nimport layernorm as ln\nimport layernorm.lazy\n",
+    "%matplotlib inline\nimport layernorm as ln\nimport layernorm.lazy\nln.lazy.g(ln.functional.f(1))",
     "import importlib\nln.attribute.a\nimportlib.import_module('layernorm.by_name')",
-    "from layernorm import claims, records\nrecords.load('first')",
+    "from layernorm.lab import claims, records\nclaims.all()\nrecords.load('first')",
 )
 
 
 @pytest.mark.parametrize(
     ("file", "text", "changed"),
     [
-        ("functional.py", "def f(x):\n    return -x", {"modules"}),
+        ("functional.py", "def f(x):\n    return -x", {"definitions"}),
         ("functional.py", "# A comment\ndef f(x):\n    '''Other words.'''\n    return  x", set()),
-        ("lazy.py", "g = 2", {"modules"}),
-        ("deep/helper.py", "h = 2", {"modules"}),
-        ("attribute.py", "a = 2", {"modules"}),
-        ("by_name.py", "b = 2", {"modules"}),
+        ("lazy.py", "def g(): return 2", {"definitions"}),
+        ("deep/helper.py", "h = 2", {"definitions"}),
+        ("attribute.py", "a = 1\nother = 3", set()),
+        ("attribute.py", "a = 2", {"definitions"}),
+        ("by_name.py", "b = 2", {"definitions"}),
         ("unused.py", "u = 2", set()),
-        ("claims/chapter_01.py", "one = 2", {"modules"}),
-        ("claims/chapter_01_more.py", "more = 2", {"modules"}),
-        ("claims/chapter_02.py", "two = 3", set()),
-        ("records/published/first-book.json", "{1}", {"records"}),
-        ("records/published/second-book.json", "{1}", set()),
+        ("lab/claims/chapter_01.py", "one = 2", {"definitions"}),
+        ("lab/claims/chapter_01_more.py", "more = 2", {"definitions"}),
+        ("lab/claims/chapter_02.py", "two = 3", set()),
+        ("lab/records/published/first-book.json", RUN.replace("0.5", "0.6"), {"records"}),
+        ("lab/records/published/first-book.json", RUN.replace("abc", "abd"), set()),
+        ("lab/records/published/second-book.json", RUN.replace("0.5", "0.6"), set()),
     ],
 )
 def test_a_chapter_depends_on_what_it_uses(package, file, text, changed):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in CODE])
     before = fingerprint(notebook, "01-a", package.parent)
     (package / file).write_text(text)
-    parse.cache_clear()
+    package_in.cache_clear()
     after = fingerprint(notebook, "01-a", package.parent)
     assert {key for key in before if before[key] != after[key]} == changed
 
@@ -69,6 +79,6 @@ def test_a_chapter_depends_on_what_it_uses(package, file, text, changed):
 def test_a_chapter_without_claims_of_its_own_depends_on_all(package):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CODE[-1])])
     before = fingerprint(notebook, "the-ledger", package.parent)
-    (package / "claims" / "chapter_02.py").write_text("two = 3")
-    parse.cache_clear()
+    (package / "lab" / "claims" / "chapter_02.py").write_text("two = 3")
+    package_in.cache_clear()
     assert fingerprint(notebook, "the-ledger", package.parent) != before

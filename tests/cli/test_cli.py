@@ -180,7 +180,7 @@ def test_records_are_added_and_listed(folders):
         config = {**CONFIG, "seed": seed}
         records.save(records.new(config, {"final": {"a": 1.0}}, {}, ["layernorm.methods"]))
     stale = {**CONFIG, "arm": "batch"}
-    records.save(records.Record(stale, {"final": {"a": 1.0}}, depends={"layernorm.methods": "0"}))
+    records.save(records.Record(stale, {"final": {"a": 1.0}}, digest="method 0"))
     path = str(folders / "published" / "digits-book.json")
     assert succeed("records", "add", str(folders / "runs")) == path + "\n"
     assert succeed("records", "list").splitlines()[1].split() == [

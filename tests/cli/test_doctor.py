@@ -124,7 +124,7 @@ def test_why_there_is_no_triton(monkeypatch):
 def test_stale_and_damaged_records_are_told():
     path = records.save(records.new(CONFIG, {"final": {"a": 1.0}}, {}, ["layernorm.methods"]))
     assert found("records", "digits book").says == "1 run"
-    changed = records.Record(CONFIG, {"final": {"a": 1.0}}, depends={"layernorm.methods": "0"})
+    changed = records.Record(CONFIG, {"final": {"a": 1.0}}, digest="method 0")
     records.save(changed)
     line = found("records", "digits book")
     assert "1 of 1 runs were made before the code they depend on changed" in line.says

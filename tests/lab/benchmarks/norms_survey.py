@@ -31,7 +31,6 @@ def own_folder(folder, monkeypatch):
     """Records are written there, and none is published."""
     monkeypatch.setenv("LAYERNORM_RUNS", str(folder / "runs"))
     monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: folder / "none")
-    survey._stale.cache_clear()
     return folder
 
 

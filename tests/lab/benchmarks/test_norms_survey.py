@@ -53,7 +53,7 @@ def test_other_code_torch_or_rounds_are_measured_again(counted, monkeypatch, fol
     rows_of(tiny(rounds=7))
     assert counted["torch"] == 2
     for change in (
-        {"depends": {"layernorm.functional": "0" * 16}},
+        {"digest": "_measured 0"},
         {"environment": {"versions": {"torch": "1.0"}}},
     ):
         for record in records.runs("bench_layer"):
@@ -118,13 +118,7 @@ def test_where_torchs_own_loses_digits_ratios_are_to_the_definition():
 def test_records_hold_what_made_them(folders):
     rows_of(tiny())
     (record,) = (r for r in records.runs("bench_layer") if r.config["arm"] == "torch")
-    assert set(record.depends) >= {
-        "layernorm.functional",
-        "layernorm.lab.benchmarks.norms",
-        "layernorm.lab.benchmarks.byte_model",
-        "layernorm.lab.benchmarks.harness",
-        "layernorm.lab.benchmarks.timing",
-    }
+    assert record.digest.startswith("_measured ")
     assert {"torch", "python", "numpy"} <= set(record.environment["versions"])
     assert {"commit", "gpus", "cpu", "driver"} <= set(record.environment)
     assert not any(name.startswith("sample") for name in record.timing)

@@ -196,22 +196,27 @@ def test_a_damaged_checkpoint_is_put_aside_and_the_run_starts_anew(damage, capsy
     assert path(suffix=".checkpoint.old").read_bytes() == damaged
 
 
-def test_a_checkpoint_of_other_code_is_put_aside_with_its_name(monkeypatch, capsys):
+def test_a_checkpoint_of_other_code_is_put_aside(monkeypatch, capsys):
     interrupted()
     content = path().read_bytes()
-    real = records.stale
-    monkeypatch.setattr(records, "stale", lambda depends: [*real(depends), "toy_experiment"])
+    monkeypatch.setattr(records, "digest", lambda *run: "Toy 0")
     assert steps_of()[:2] == [0, 10]
-    assert "written by other code (toy_experiment); it is now" in capsys.readouterr().err
+    assert "written by other code; it is now" in capsys.readouterr().err
     assert path(suffix=".checkpoint.old").read_bytes() == content
 
 
 def test_a_checkpoint_names_the_code_that_decides_its_result():
     interrupted()
-    depends = checkpoint.read(path())["depends"]
-    assert set(depends) == {*loop.ENGINE, "toy_experiment"}
-    assert records.stale(depends) == []
-    assert records.stale({**depends, "toy_experiment": "0" * 16}) == ["toy_experiment"]
+    digest, document = checkpoint.read(path())["code"], config().document()
+    assert digest.split()[:-1] == [
+        "Progressed",
+        "Trainer",
+        "_updates",
+        "summary",
+        "toy_experiment:Toy",
+    ]
+    assert records.changed(digest, document, records.environment()) == ""
+    assert records.changed(digest[:-1] + "x", document, records.environment())
 
 
 def test_another_number_of_threads_is_warned_of(capsys):

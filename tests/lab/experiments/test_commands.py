@@ -93,10 +93,8 @@ def test_the_same_run_again_is_done_and_fresh_trains_it_again():
 
 def test_a_run_whose_code_changed_since_says_so(monkeypatch):
     run()
-    monkeypatch.setattr(
-        records, "stale", lambda record: ["toy_experiment", "layernorm.lab.analysis.networks"]
-    )
-    assert "since then toy_experiment, layernorm.lab.analysis.networks changed" in run().stderr
+    monkeypatch.setattr(records, "stale", lambda record: "Toy, summary")
+    assert "since then code that Toy, summary reaches changed" in run().stderr
 
 
 def test_fresh_deletes_nothing_before_all_is_checked(tmp_path):
@@ -226,7 +224,7 @@ def test_a_sweep_with_a_failure_reports_it_and_finishes_the_rest(here):
 
 def test_a_sweep_of_old_runs_says_so(here, monkeypatch):
     layernorm(*SWEEP, "--no-time")
-    monkeypatch.setattr(records, "stale", lambda record: ["toy_experiment"])
+    monkeypatch.setattr(records, "stale", lambda record: "Toy")
     result = layernorm(*SWEEP, "--no-time")
     assert "6 runs were made before the code they depend on changed" in result.stderr
 

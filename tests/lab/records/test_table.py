@@ -118,7 +118,7 @@ def test_a_published_file_shares_rounds_and_sorts(published):
     assert back.result["curves"]["loss"]["value"] == [2.5, 0.333333, 1.42857e-10]
     assert back.result["final"] == {"error": 3.0, "exact": 1 / 3}
     original = run("a", 9)
-    for part in ("config", "timing", "environment", "depends", "key"):
+    for part in ("config", "timing", "environment", "digest", "key"):
         assert getattr(back, part) == getattr(original, part)
 
 
