@@ -27,7 +27,7 @@ from layernorm.lab.benchmarks.timing import CpuTimer, Timer, interleaved
 from layernorm.lab.experiments.batches import Shuffled, generator
 from layernorm.lab.experiments.experiment import Config, Experiment
 from layernorm.lab.experiments.options import Options
-from layernorm.lab.experiments.trainer import CHECK_EVERY, Trainer
+from layernorm.lab.experiments.run import CHECK_EVERY, Trainer
 
 SIZES = (784, 1000, 1000, 10)
 CASES = 10_000
@@ -35,7 +35,7 @@ BATCHES = (128, 4)
 UPDATES = 20  # whose losses the gate compares
 BASELINE, OURS, DEFAULT = "bare loop", "engine", "bare loop, default Adam"
 DEFAULT_ERROR = 1e-5  # of the losses with the default Adam, whose roundings are others
-DEPENDS = ("layernorm.lab.benchmarks.engine", "layernorm.lab.experiments.trainer")
+DEPENDS = ("layernorm.lab.benchmarks.engine", "layernorm.lab.experiments.run")
 
 
 def data(cases: int = CASES) -> tuple[Tensor, Tensor]:

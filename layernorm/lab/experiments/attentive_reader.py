@@ -202,6 +202,6 @@ EXPERIMENT = Experiment(
         "layernorm.recurrent.definition",
         "layernorm.recurrent.layers",
         "layernorm.recurrent.step_norm",
-        "layernorm.lab.experiments.studies.sequences",
+        "layernorm.lab.analysis.networks",
     ),
 )

@@ -24,8 +24,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from layernorm.lab.analysis.networks import rescale_lstm_
 from layernorm.lab.data.cloze import Stories
-from layernorm.lab.experiments.studies.sequences import rescale_ as rescale_lstm_
 from layernorm.modules import BatchNorm
 from layernorm.recurrent import BatchNormLSTM, LayerNormLSTM
 

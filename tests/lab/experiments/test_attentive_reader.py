@@ -13,7 +13,7 @@ from layernorm.lab.data.cloze import FIRST, Stories, permuted
 from layernorm.lab.experiments import attentive_reader_task as task
 from layernorm.lab.experiments.batches import generator
 from layernorm.lab.experiments.checkpoint import seeded
-from layernorm.lab.experiments.trainer import Trainer
+from layernorm.lab.experiments.run import Trainer
 
 
 class Oracle(nn.Module):

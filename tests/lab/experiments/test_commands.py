@@ -9,8 +9,10 @@ from typer.testing import CliRunner
 
 from layernorm.cli import app
 from layernorm.lab import records
-from layernorm.lab.experiments import get, loop, terminal, workers
+from layernorm.lab.experiments import get, terminal
+from layernorm.lab.experiments import sweep as engine
 from layernorm.lab.experiments.planning import Sweep
+from layernorm.lab.experiments.run import train
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +43,7 @@ class Here:
 
 @pytest.fixture
 def here(monkeypatch):
-    monkeypatch.setattr(workers, "_pool", Here)
+    monkeypatch.setattr(engine, "_pool", Here)
 
 
 def layernorm(*arguments):
@@ -70,7 +72,7 @@ def test_a_run_shows_metrics_as_they_come_and_its_final_ones():
     result = run("--set", "learning_rate=0.02")
     said = result.stderr.splitlines()
     assert [line.split(":")[0] for line in said] == [f"update {n} of 30" for n in (0, 10, 20, 30)]
-    record = loop.train(get("toy").config("book", "layer", 0, learning_rate=0.02), save=False)
+    record = train(get("toy").config("book", "layer", 0, learning_rate=0.02), save=False)
     final = record.result["final"]
     assert f"test_nll {final['test_nll']:.4g}" in said[-1]
     *metrics, last = result.stdout.splitlines()
@@ -117,13 +119,13 @@ def test_a_run_goes_on_from_its_checkpoint():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        loop.train(config, checkpoint_seconds=0, progress=stop)
+        train(config, checkpoint_seconds=0, progress=stop)
     result = run("--set", "learning_rate=0.02")
     assert [line.split(":")[0] for line in result.stderr.splitlines()] == [
         "update 20 of 30",
         "update 30 of 30",
     ]
-    whole = loop.train(config, save=False).result
+    whole = train(config, save=False).result
     assert records.read(records.path(config.document())).result == whole
 
 
@@ -137,7 +139,7 @@ def test_a_run_that_diverges_says_where_and_is_kept():
 def test_a_run_takes_the_learning_rate_that_was_tuned(here):
     assert "layer is not tuned with these options: learning_rate is 0.001" in run().stderr
     sweep = Sweep("toy", "book", ("layer",))
-    rate = sweep.rate(workers.carry_out(sweep).done, "layer")
+    rate = sweep.rate(engine.carry_out(sweep).done, "layer")
     assert terminal.configuration("toy", "book", "layer", 5, []).options.learning_rate == rate
     assert terminal.configuration("toy", "book", "layer", 5, ["learning_rate=0.3"]).options == (
         get("toy").config("book", "layer", 5, learning_rate=0.3).options

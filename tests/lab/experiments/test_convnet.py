@@ -6,8 +6,8 @@ from torch import nn
 
 from layernorm.lab.experiments import convnet_border, convnet_model, convnet_task, get
 from layernorm.lab.experiments.convnet import BORDER_ARMS, METHOD_ARMS, RESNET_ARMS, ConvNetOptions
-from layernorm.lab.experiments.loop import train
 from layernorm.lab.experiments.options import make
+from layernorm.lab.experiments.run import train
 
 EXPERIMENT = get("convnet")
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ from lab.data import test_cifar10 as generated
 from layernorm.lab import data
 from layernorm.lab.data.pinned import Pinned
 from layernorm.lab.experiments import convnet_task, get
-from layernorm.lab.experiments.loop import train
+from layernorm.lab.experiments.run import train
 
 module = sys.modules["layernorm.lab.data.cifar10"]
 FEW = {"updates": 2, "evaluations": 1, "batch_size": 4, "watched": 4, "learning_rate": 1e-3}

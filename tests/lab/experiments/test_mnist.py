@@ -10,7 +10,7 @@ from layernorm.lab import data
 from layernorm.lab.analysis import networks
 from layernorm.lab.data.splits import scaled
 from layernorm.lab.experiments import get, mnist
-from layernorm.lab.experiments.loop import train
+from layernorm.lab.experiments.run import train
 
 CPU = torch.device("cpu")
 EXPERIMENT = get("mnist")

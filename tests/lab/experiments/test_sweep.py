@@ -1,6 +1,10 @@
 """Sweeps in worker processes: what fails is reported and the rest finished, with the same bits."""
 
-from concurrent.futures import Future
+import multiprocessing
+import os
+import subprocess
+import sys
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from functools import partial
@@ -10,9 +14,10 @@ import torch
 from lab.experiments import toy_experiment
 
 from layernorm.lab import records
-from layernorm.lab.experiments import loop, timing, workers
+from layernorm.lab.experiments import run, timing
+from layernorm.lab.experiments import sweep as engine
 from layernorm.lab.experiments.planning import Sweep, finished
-from layernorm.lab.experiments.workers import carry_out, live
+from layernorm.lab.experiments.sweep import carry_out, live, rates
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +55,7 @@ class Here:
 
 @pytest.fixture
 def here(monkeypatch):
-    monkeypatch.setattr(workers, "_pool", Here)
+    monkeypatch.setattr(engine, "_pool", Here)
     return Here
 
 
@@ -73,7 +78,7 @@ def test_processes_give_the_same_bits_and_what_fails_or_dies_is_blamed_alone():
     assert set(by_name(outcome)) == {"none 0", "layer 0"}
     for record in outcome.done.values():
         config = sweep.config(record.config["arm"], 0, sweep.rate({}, record.config["arm"]))
-        assert loop.train(config, save=False).result == record.result
+        assert run.train(config, save=False).result == record.result
         assert records.read(records.path(config.document())) == record
         assert record.environment["threads"] == 1
     logs = {failure.config.arm: failure.log for failure in outcome.failed.values()}
@@ -103,9 +108,9 @@ def test_what_is_done_is_not_run_again(here, monkeypatch):
     sweep = Sweep("toy", "plain", ("none", "layer"), (0, 1), by_heart=False)
     first = carry_out(replace(sweep, seeds=(0,)))
     trained = []
-    train = loop.train
+    train = run.train
     monkeypatch.setattr(
-        loop, "train", lambda c, **rest: trained.append((c.arm, c.seed)) or train(c, **rest)
+        run, "train", lambda c, **rest: trained.append((c.arm, c.seed)) or train(c, **rest)
     )
     both = carry_out(sweep)
     assert trained == [("none", 1), ("layer", 1)]
@@ -132,19 +137,35 @@ def test_live_keeps_nothing_and_takes_the_published_rates(here, tmp_path, monkey
     records.publish([tmp_path / "elsewhere"], folder=published)
     before = set(tmp_path.rglob("*"))
     trained = []
-    train = loop.train
+    train = run.train
     monkeypatch.setattr(
-        loop, "train", lambda c, **rest: trained.append(c.profile) or train(c, **rest)
+        run, "train", lambda c, **rest: trained.append(c.profile) or train(c, **rest)
     )
-    found = live(sweep)
+    found = live("toy", arms=("none", "layer"))
     assert trained == ["book"] * 4  # made anew, though published
     assert [run.result for run in found] == [run.result for run in sweep.runs(outcome.done)]
     assert set(tmp_path.rglob("*")) == before
+    short = live("toy", arms=["layer"], seeds=[5], updates=7)
+    assert [(r.config["arm"], r.config["seed"], r.config["options"]["updates"]) for r in short] == [
+        ("layer", 5, 7)
+    ]
+    assert rates("toy") == {arm: sweep.rate(outcome.done, arm) for arm in sweep.arms} | {
+        "rescaled": sweep.rate(outcome.done, "none")
+    }
+    chosen = short[0].config["options"]["learning_rate"]
+    assert chosen == sweep.rate(outcome.done, "layer")
 
 
-def test_live_raises_what_failed(here):
-    with pytest.raises(RuntimeError, match="broken seed 0: RuntimeError: the toy is broken"):
-        live(Sweep("toy", "faulty", ("broken",)))
+def test_live_runs_in_processes_are_those_of_this_one():
+    alone, two = (live("toy", "plain", arms=["none"], seeds=[0, 1], workers=n) for n in (1, 2))
+    assert [run.result for run in alone] == [run.result for run in two]
+
+
+def test_live_raises_what_failed_and_what_is_not_tuned():
+    with pytest.raises(RuntimeError, match="the toy is broken"):
+        live("toy", "faulty", arms=["broken"])
+    with pytest.raises(ValueError, match="no published tuning of layer; run `layernorm sweep toy"):
+        live("toy", arms=["layer"])
 
 
 def test_the_runs_of_a_pool_that_breaks_are_tried_alone(here, monkeypatch):
@@ -163,14 +184,14 @@ def test_the_runs_of_a_pool_that_breaks_are_tried_alone(here, monkeypatch):
 
 
 def test_a_log_that_cannot_be_written_fails_its_run_alone(here, monkeypatch):
-    real = workers._work
+    real = engine._work
 
     def full(config, **rest):
         if config.arm == "none":
             raise OSError(28, "No space left on device")
         return real(config, **rest)
 
-    monkeypatch.setattr(workers, "_work", full)
+    monkeypatch.setattr(engine, "_work", full)
     outcome = carry_out(Sweep("toy", "plain", ("none", "layer"), (0,), by_heart=False))
     assert reasons(outcome) == {"none": "[Errno 28] No space left on device"}
     assert set(by_name(outcome)) == {"layer 0"}
@@ -180,8 +201,8 @@ def test_what_a_run_says_is_in_its_log(here, monkeypatch):
     def full(path, state):
         raise OSError("full")
 
-    monkeypatch.setattr(loop.checkpoint, "write", full)
-    monkeypatch.setattr(loop, "train", partial(loop.train, checkpoint_seconds=0))
+    monkeypatch.setattr(run.checkpoint, "write", full)
+    monkeypatch.setattr(run, "train", partial(run.train, checkpoint_seconds=0))
     sweep = Sweep("toy", "plain", ("none",), (0,), by_heart=False)
     assert carry_out(sweep).failed == {}
     log = records.path(sweep.config("none", 0, 0.001).document()).with_suffix(".log")
@@ -202,12 +223,97 @@ def test_workers_share_the_cores(monkeypatch):
         asked.append((number, threads))
         return Here(number, threads)
 
-    monkeypatch.setattr(workers, "_pool", pool)
-    monkeypatch.setattr(workers, "_cores", lambda: 5)
+    monkeypatch.setattr(engine, "_pool", pool)
+    monkeypatch.setattr(engine, "_cores", lambda: 5)
     sweep = Sweep("toy", "plain", ("none",), (0,), by_heart=False)
     for done, (threads, expected) in enumerate([(1, 5), (2, 2), (9, 1)]):
         carry_out(replace(sweep, seeds=(done,)), threads=threads, device="cpu")
         assert asked.pop() == (expected, threads)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_threads_that_are_handed_in_give_the_same_bits_as_one_run_alone(workers):
+    sweep = Sweep("toy", "faulty", ("none", "broken", "layer"))
+    before = torch.get_num_threads()
+    with ThreadPoolExecutor(workers) as pool:
+        outcome = carry_out(sweep, workers=pool)
+        assert pool.submit(int).result() == 0  # it is still open
+    assert set(reasons(outcome).items()) == {("broken", "RuntimeError: the toy is broken")}
+    assert len(outcome.done) == 4  # two seeds, two by heart
+    for record in outcome.done.values():
+        options = {**record.config["options"], "method": record.config["method"]}
+        seed, arm = record.config["seed"], record.config["arm"]
+        config = toy_experiment.EXPERIMENT.config("faulty", arm, seed, **options)
+        assert run.train(config, save=False).result == record.result
+    assert torch.get_num_threads() == before
+
+
+def test_processes_that_are_handed_in_are_asked_for_all_that_can_be_started(tmp_path):
+    sweep = Sweep("toy", "plain", ("none", "layer"), by_heart=False)
+    asked = []
+
+    class Counted(ProcessPoolExecutor):
+        def submit(self, *work):
+            asked.append(work)
+            return super().submit(*work)
+
+    with Counted(2, multiprocessing.get_context("spawn")) as pool:
+        outcome = carry_out(sweep, workers=pool)
+    assert len(asked) == len(outcome.done) == 6
+    for arm in sweep.arms:
+        config = sweep.config(arm, 0, 0.001)
+        assert outcome.done[config.key()].result == run.train(config, save=False).result
+
+
+def test_an_executor_that_breaks_or_is_shut_down_ends_the_sweep():
+    sweep = Sweep("toy", "faulty", ("deadly", "none"), by_heart=False)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        outcome = carry_out(sweep, workers=pool)
+    assert reasons(outcome) == dict.fromkeys(("deadly", "none"), "its worker process died")
+    closed = ThreadPoolExecutor(1)
+    closed.shutdown()
+    outcome = carry_out(sweep, workers=closed)
+    assert set(reasons(outcome).values()) == {"cannot schedule new futures after shutdown"}
+
+
+def test_a_record_made_on_another_disk_is_kept_here(tmp_path):
+    class Elsewhere(ThreadPoolExecutor):
+        def submit(self, work, config):
+            return super().submit(partial(work, root=tmp_path / "there"), config)
+
+    with Elsewhere(1) as pool:
+        carry_out(Sweep("toy", "plain", ("none",), (0,), by_heart=False), workers=pool)
+    kept = [{p.name for p in (tmp_path / d).rglob("*.json")} for d in ("there", "runs")]
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == 1
+
+
+SCRIPT = """
+from lab.experiments import toy_experiment
+toy_experiment.register()
+from layernorm.lab.experiments.planning import Sweep
+from layernorm.lab.experiments.sweep import carry_out
+carry_out(Sweep("toy", "plain", ("none",), (0, 1), by_heart=False), workers=2)
+"""
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_script_without_a_main_guard_is_told_what_to_do(tmp_path, guarded):
+    file = tmp_path / "script.py"
+    lines = SCRIPT.strip().splitlines()
+    if guarded:
+        lines[-1] = f"if __name__ == '__main__':\n    {lines[-1]}"
+    file.write_text("\n".join(lines))
+    done = subprocess.run(
+        [sys.executable, file],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == (0 if guarded else 1), done.stderr
+    last = done.stderr.splitlines()[-1:] or [""]
+    assert ("under `if __name__ == '__main__':`" in last[0]) == (not guarded)
+    assert len(list(tmp_path.rglob("*.json"))) == 2 * guarded
 
 
 class Clock:
@@ -242,9 +348,9 @@ def test_arms_are_timed_in_turns_and_their_records_say_so(here, monkeypatch):
     assert turns[:30] == ["layer"] * 10 + ["batch"] * 10 + ["layer"] * 10
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
-    for run in finished("toy").values():
-        assert run.timing["seconds_per_update"] == found[run.config["arm"]]
-        assert run.result == done[run.key].result
+    for made in finished("toy").values():
+        assert made.timing["seconds_per_update"] == found[made.config["arm"]]
+        assert made.result == done[made.key].result
     frame = records.load("toy", "plain")
     curve = frame[(frame.arm == "batch") & (frame.metric == "test_nll") & frame.step.notna()]
     assert curve.seconds.tolist() == pytest.approx((0.05 * curve.step).tolist())

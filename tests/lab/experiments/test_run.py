@@ -1,4 +1,4 @@
-"""The training loop: same seed, same bits; what it selects, stops, survives and refuses."""
+"""One run: same seed, same bits; what it selects, stops, survives and refuses."""
 
 import errno
 import itertools
@@ -16,9 +16,8 @@ from lab.experiments import toy_experiment
 from torch import nn
 
 from layernorm.lab import records
-from layernorm.lab.experiments import checkpoint, get, loop
-from layernorm.lab.experiments.loop import train
-from layernorm.lab.experiments.trainer import CHECK_EVERY, Trainer
+from layernorm.lab.experiments import checkpoint, get, run
+from layernorm.lab.experiments.run import CHECK_EVERY, Trainer, train
 
 
 @pytest.fixture(autouse=True)
@@ -224,7 +223,7 @@ def test_without_saving_nothing_is_written(tmp_path):
 )
 def test_a_device_that_is_not_here_is_refused(monkeypatch, name, message):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert loop.device_of("auto") == torch.device("cpu")
+    assert run.device_of("auto") == torch.device("cpu")
     with pytest.raises(ValueError, match=message):
         train(config(), device=name)
 
@@ -285,7 +284,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_first_update(
     def read_only(dir):
         raise PermissionError(errno.EACCES, "Permission denied", dir)
 
-    monkeypatch.setattr(loop.tempfile, "TemporaryFile", read_only)
+    monkeypatch.setattr(checkpoint.tempfile, "TemporaryFile", read_only)
     with pytest.raises(
         OSError, match=r"Permission denied; .* or set LAYERNORM_RUNS to another one"
     ):

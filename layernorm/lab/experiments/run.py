@@ -11,26 +11,128 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import shutil
-import sys
-import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from layernorm.lab import records
 from layernorm.lab.experiments import checkpoint
-from layernorm.lab.experiments.experiment import Config
-from layernorm.lab.experiments.trainer import CHECK_EVERY, Progressed, Trainer, summary
+from layernorm.lab.experiments.experiment import Config, Experiment
 
-ENGINE = (
-    "layernorm.lab.experiments.batches",
-    "layernorm.lab.experiments.trainer",
-)  # decide a result
+ENGINE = ("layernorm.lab.experiments.batches", "layernorm.lab.experiments.run")  # decide a result
+ALONE = threading.RLock()  # runs in threads of one process share its random number generators
+CHECK_EVERY = 64  # updates after which losses are looked at: on a GPU each look waits for it
+
 Progress = Callable[[int, dict[str, float]], None]
+
+
+class Trainer:
+    """A run's model, optimizer and losses: what one update is."""
+
+    def __init__(self, experiment: Experiment, config: Config, device: torch.device) -> None:
+        options = config.options
+        self.device = device
+        self.task = experiment.task(options, config.seed, device)
+        self.model = self.task.model.train()
+        self.parameters = list(self.model.parameters())
+        self.optimizer = torch.optim.Adam(
+            self.parameters, lr=options.learning_rate, fused=options.fused
+        )
+        self.clip = options.clip
+        self.autocast = contextlib.nullcontext
+        if options.precision == "bfloat16":
+            self.autocast = lambda: torch.autocast(device.type, torch.bfloat16)
+        self.losses = torch.zeros(CHECK_EVERY, device=device)  # of the last updates
+        self.kept = 0
+
+    def update(self, step: int) -> None:
+        """One step of Adam on the batch of this update."""
+        with self.autocast():
+            loss = self.task.loss(step)
+        self.optimizer.zero_grad()
+        loss.backward()
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self.clip)
+        self.optimizer.step()
+        self.losses[self.kept] = loss.detach()
+        self.kept += 1
+
+    def look(self) -> list[float]:
+        """The losses since the last look."""
+        seen, self.kept = self.losses[: self.kept].tolist(), 0
+        return seen
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        self.model.eval()
+        with self.autocast():
+            metrics = self.task.evaluate()
+        self.model.train()
+        return metrics
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generators": checkpoint.generators(self.device),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        checkpoint.restore_generators(state["generators"], self.device)
+
+
+class Progressed:
+    """How far a run has come: the update, the curves so far, the losses since the last reading."""
+
+    def __init__(self) -> None:
+        self.step, self.seconds = 0, 0.0
+        self.steps: list[int] = []
+        self.rows: list[dict[str, float]] = []
+        self.losses: list[float] = []
+
+    def read(self, metrics: dict[str, float]) -> None:
+        """A metric that is not a number is infinite: as bad as can be, and it can be compared."""
+        row = {name: math.inf if math.isnan(value) else value for name, value in metrics.items()}
+        mean = math.fsum(self.losses) / len(self.losses) if self.losses else math.nan
+        self.steps.append(self.step)
+        self.rows.append({**row, "batch_loss": mean})
+        self.losses = []
+
+
+def summary(
+    experiment: Experiment, done: Progressed, diverged_at: int | None, final: dict[str, float]
+) -> dict[str, Any]:
+    """A record's `result`, as `loop.train` documents it."""
+    names = list(done.rows[0])
+    curves = {
+        name: {"step": done.steps, "value": [row[name] for row in done.rows]}
+        for name in names
+        if name != "batch_loss"
+    }
+    curves["batch_loss"] = {
+        "step": done.steps[1:],
+        "value": [row["batch_loss"] for row in done.rows[1:]],
+    }
+    if diverged_at is None:
+        last, later = done.rows[-1], done.rows[1:]
+    else:
+        last, later = dict.fromkeys(names, math.inf), [dict.fromkeys(names, math.inf)]
+    best = min(later, key=lambda row: row[experiment.select])
+    means = {f"mean_{name}": _mean([row[name] for row in later]) for name in experiment.averaged}
+    tests = {f"best_{name}": best[name] for name in names if name.startswith("test_")}
+    final = {**last, **means, **tests, **final}
+    return {"curves": curves, "final": final, "diverged_at": diverged_at}
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
 
 
 def device_of(name: str) -> torch.device:
@@ -74,15 +176,17 @@ def train(
     document = config.document()
     file = records.path(document, root).with_suffix(".checkpoint") if save else None
     depends = [*ENGINE, *experiment.depends_on]
-    state = _state(file, depends)
-    with checkpoint.seeded(config.seed, on), _deterministic(on):
+    state = checkpoint.left(file, depends)
+    with ALONE, checkpoint.seeded(config.seed, on), _deterministic(on):
         trainer, done = Trainer(experiment, config, on), Progressed()
         if state is not None:
             trainer.restore(state)
             vars(done).update(state["done"])
             _warn_of_another_setting(state, trainer)
         if file is not None:
-            _check_room(file.parent, trainer)
+            weights = trainer.parameters
+            tensors = [*trainer.model.state_dict().values(), *weights, *weights]
+            checkpoint.check_room(file.parent, tensors)
         keeper = _Keeper(file, checkpoint_seconds, depends)
         diverged_at = _updates(trainer, done, config.options, keeper, progress or _silent)
         final = trainer.task.final() if diverged_at is None else {}
@@ -152,26 +256,8 @@ class _Keeper:
         try:
             checkpoint.write(self.file, state)
         except OSError as error:
-            _say(f"no checkpoint of update {done.step}: {error}; the run goes on without")
+            checkpoint.say(f"no checkpoint of update {done.step}: {error}; the run goes on without")
         self.last = time.monotonic()
-
-
-def _state(file: Path | None, depends: list[str]) -> dict[str, Any] | None:
-    """The run's checkpoint, if there is one that today's code wrote; another is put aside."""
-    if file is None or not file.exists():
-        return None
-    try:
-        state = checkpoint.read(file)
-        changed = records.stale(state["depends"])
-        if not changed:
-            return state
-        why = f"was written by other code ({', '.join(changed)})"
-    except ValueError as error:
-        why = str(error)
-    aside = file.with_suffix(".checkpoint.old")
-    file.replace(aside)
-    _say(f"the checkpoint {why}; it is now {aside.name}, and the run starts anew")
-    return None
 
 
 def _setting(trainer: Trainer) -> dict[str, Any]:
@@ -183,29 +269,9 @@ def _warn_of_another_setting(state: dict[str, Any], trainer: Trainer) -> None:
     now = _setting(trainer)
     was = {name: state[name] for name in now}
     if was != now:
-        _say(
+        checkpoint.say(
             f"the checkpoint was made with {was}, this is {now}: results may differ in their last "
             "bits from those of an uninterrupted run"
-        )
-
-
-def _check_room(folder: Path, trainer: Trainer) -> None:
-    """Raises `OSError` if the folder cannot be written to, or has no room for two checkpoints."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise OSError(
-            f"runs cannot be kept in {folder}: {error.strerror}; make it a folder that can be "
-            "written to, or set LAYERNORM_RUNS to another one"
-        ) from error
-    tensors = [*trainer.model.state_dict().values(), *trainer.parameters, *trainer.parameters]
-    need = 2 * sum(t.numel() * t.element_size() for t in tensors) + 2**20
-    free = shutil.disk_usage(folder).free
-    if free < need:
-        raise OSError(
-            f"{folder} has {free / 2**20:.0f} MiB of free space, this run needs "
-            f"{need / 2**20:.0f} MiB; make room or set LAYERNORM_RUNS to another folder"
         )
 
 
@@ -226,7 +292,3 @@ def _deterministic(device: torch.device) -> Iterator[None]:
 
 def _silent(step: int, metrics: dict[str, float]) -> None:
     pass
-
-
-def _say(sentence: str) -> None:
-    print(f"layernorm: {sentence}", file=sys.stderr)
