@@ -25,7 +25,7 @@ def task(plan: Experiment):
 def not_learning(plan: Experiment, arms) -> str | None:
     """Why arms cannot be compared, as a sentence, or None: one guesses, or one does not fit."""
     guess = task(plan).guess
-    runs, few = records.load(plan.name, "book"), records.load(plan.name, "overfit")
+    runs, few = records.load(plan.name, "book"), records.load(plan.name, "book_overfit")
     for arm in arms:
         losses = final(runs, arm, "test_loss").tolist()
         if max(losses) == float("inf") or interval(losses).high >= guess:

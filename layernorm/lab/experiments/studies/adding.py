@@ -12,7 +12,7 @@ the plain LSTM solves the task within the budget.
 
 A comparison is inconclusive if one of its arms does not learn: if the interval of its final test
 loss is not all below the error of guessing, or if its loss on 32 sequences that it is trained on
-(profile `overfit`) stays above a tenth of that.
+(profile `book_overfit`) stays above a tenth of that.
 
 Besides, every arm is tried on sequences of twice the length (`longer_loss`): `paper` generalizes to
 them if the interval of this loss lies below a tenth of that of guessing, and does not if it lies
