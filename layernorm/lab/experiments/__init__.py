@@ -35,5 +35,5 @@ __all__ = ["NAMES", "Config", "Experiment", "Profile", "get"]
 def get(name: str) -> Experiment:
     """The experiment of that name; `ValueError` with the nearest one for a misspelling."""
     known("experiment", name, dict.fromkeys(NAMES))
-    folder = "studies." if name in STUDIES else ""
-    return import_module(f"layernorm.lab.experiments.{folder}{name}").EXPERIMENT
+    place = f"studies.{name}" if name in STUDIES else f"{name}.plan"
+    return import_module(f"layernorm.lab.experiments.{place}").EXPERIMENT

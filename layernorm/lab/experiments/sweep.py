@@ -52,13 +52,16 @@ def live(
 ) -> list[records.Record]:
     """The runs of some arms and seeds (default: the plan's), arm by arm, made now and kept nowhere.
 
-    Each arm has the learning rate of the published tuning; `options` override the plan. They are
-    made in this process, with more `workers` in as many others (None: as many as there are cores).
+    Each arm has the learning rate of the published tuning; `options` override that, and the plan.
+    They are made in this process, with more `workers` in as many others (None: one for each core).
     """
     from tqdm import tqdm
 
     sweep = Sweep(name, profile, tuple(arms), tuple(seeds), options, by_heart=False)
-    rate = rates(name, profile, sweep.arms)
+    if "learning_rate" in options:
+        rate = dict.fromkeys(sweep.arms, options["learning_rate"])
+    else:
+        rate = rates(name, profile, sweep.arms)
     configs = [sweep.config(arm, seed, rate[arm]) for arm in sweep.arms for seed in sweep.seeds]
     work = partial(run.train, device="cpu", save=False)
     if workers == 1:

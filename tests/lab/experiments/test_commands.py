@@ -1,7 +1,6 @@
 """`layernorm run`, `layernorm sweep` and `layernorm bench engine`, as they are typed."""
 
 import errno
-from concurrent.futures import Future
 
 import pytest
 from lab.experiments import toy_experiment
@@ -20,30 +19,9 @@ def toy(monkeypatch, tmp_path):
     toy_experiment.use(monkeypatch, tmp_path)
 
 
-class Here:
-    """A pool that works in this process at once."""
-
-    def __init__(self, workers, threads):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def submit(self, work, config):
-        future = Future()
-        try:
-            future.set_result(work(config))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-
 @pytest.fixture
 def here(monkeypatch):
-    monkeypatch.setattr(engine, "_pool", Here)
+    monkeypatch.setattr(engine, "_pool", toy_experiment.Here)
 
 
 def layernorm(*arguments):

@@ -43,7 +43,8 @@ def test_a_run_that_is_interrupted_goes_on_to_the_same_bits(name, tmp_path):
         if step == 5:
             raise KeyboardInterrupt
 
-    for arm in get(name).profile("book").arms[:2]:
+    arms = get(name).profile("book").arms
+    for arm in (arms[0], next((arm for arm in arms if "batch" in arm), arms[-1])):
         few = {"updates": 8, "evaluations": 8}
         for options in (few, {**few, "examples": 16, "batch_size": 8}):
             config = small(name, arm, **options)
@@ -76,13 +77,15 @@ def test_a_run_takes_nothing_from_the_generators_around_it(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_plan_follows_the_rules(name):
     experiment = get(name)
-    for profile in experiment.profiles.values():
-        assert len(profile.seeds) >= 3
-        assert TUNING_SEED not in profile.seeds
+    for profile_name, profile in experiment.profiles.items():
+        alive = profile_name == "book" and name not in STUDIES  # made in the notebook, not recorded
+        assert len(profile.seeds) >= (3 if alive else 5)
+        assert not {-1, TUNING_SEED} & {min(profile.seeds), *profile.seeds}
         assert not profile.learning_rates or len(profile.learning_rates) >= 4
     for arm in experiment.arms:
         config = experiment.config("book", arm, 0, **experiment.by_heart(arm))
         assert config.options.batch_size <= config.options.examples
+    assert "rescaled" in "".join(experiment.arms) or name == "data_shift"
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -92,4 +95,3 @@ def test_published_runs_of_a_study_are_those_that_its_plan_asks_for(name):
     sweep = Sweep(name, "book")
     assert sweep.wanted(done) == []
     assert len(sweep.runs(done)) == len(sweep.arms) * len(sweep.seeds)
-    assert len(sweep.seeds) >= 5

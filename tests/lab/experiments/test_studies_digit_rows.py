@@ -1,7 +1,6 @@
 """Sequences of digit rows, and the statistics that a trained network is tried with."""
 
 import copy
-import math
 from itertools import islice
 
 import pytest
@@ -113,13 +112,11 @@ def test_padding_counts_only_where_it_is_asked_to():
     assert padded.recurrent.num_samples_tracked[: len(batch.x)].eq(32).all()
 
 
-def test_a_run_tries_several_statistics_and_one_that_diverges_is_a_result():
+def test_a_trained_network_is_tried_with_several_statistics():
     result = train(config(), save=False).result
     final = result["final"]
     assert final["test_nll"] < result["curves"]["test_nll"]["value"][0]
     assert {"shared_nll", "own_6_nll", "repeated_6_nll", "test_6_error"} <= set(final)
-    wild = train(config("none", learning_rate=1e36), save=False).result
-    assert math.isinf(wild["final"]["mean_test_nll"])
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,6 @@ def test_a_network_learns_the_digits():
     assert final["test_error"] < 10  # a tenth of what always naming one class gives
 
 
-def test_a_run_that_diverges_is_a_result():
-    got = result(arm="none-128", learning_rate=1e36)
-    assert got["diverged_at"] >= 2
-    assert math.isinf(got["final"]["mean_train_nll"])
-
-
 def first_batches(order, count):
     y = data.digits().train.y
     drawn = digits.batches(y, options(order=order), seed=0)

@@ -4,14 +4,14 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 from lab.experiments import toy_experiment
+from lab.experiments.toy_experiment import Here
 
 from layernorm.lab import records
 from layernorm.lab.experiments import run, timing
@@ -23,34 +23,6 @@ from layernorm.lab.experiments.sweep import carry_out, live, rates
 @pytest.fixture(autouse=True)
 def toy(monkeypatch, tmp_path):
     toy_experiment.use(monkeypatch, tmp_path)
-
-
-class Here:
-    """A pool that works in this process at once; `dies(config)`: the pool breaks with that run."""
-
-    dies = staticmethod(lambda config: False)
-
-    def __init__(self, workers, threads):
-        self.broken = False
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def submit(self, work, config):
-        if self.broken:
-            raise BrokenProcessPool
-        future = Future()
-        self.broken = self.dies(config)
-        try:
-            if self.broken:
-                raise BrokenProcessPool
-            future.set_result(work(config))
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 @pytest.fixture
@@ -290,6 +262,7 @@ def test_a_record_made_on_another_disk_is_kept_here(tmp_path):
 
 SCRIPT = """
 from lab.experiments import toy_experiment
+from lab.experiments.toy_experiment import Here
 toy_experiment.register()
 from layernorm.lab.experiments.planning import Sweep
 from layernorm.lab.experiments.sweep import carry_out

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from layernorm.lab.experiments.convnet_model import activated
+from layernorm.lab.experiments.convnet.model import activated
 
 RINGS = 7  # distances 0, 1, ...; the last one stands for all that are larger, too
 

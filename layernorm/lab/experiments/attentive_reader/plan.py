@@ -1,7 +1,7 @@
 """The attentive reader (the paper's section 6.2): does layer normalization make it learn to read in
 fewer updates, and is it ahead of recurrent batch normalization, as the paper says?
 
-The model (`attentive_reader_model`) and the arms follow Cooijmans et al. (2017), whose code and
+The model (`model`) and the arms follow Cooijmans et al. (2017), whose code and
 curves the paper uses; stories are drawn from a generator (`layernorm.lab.data.cloze`), fresh ones
 at every update, so that a run cannot learn them by heart. All arms of a seed start from the same
 weights and see the same stories.
@@ -46,8 +46,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from layernorm.lab.data.cloze import World
-from layernorm.lab.experiments.attentive_reader_model import METHODS
-from layernorm.lab.experiments.attentive_reader_task import AttentiveReader, held_out
+from layernorm.lab.experiments.attentive_reader.model import METHODS, AttentiveReader, held_out
 from layernorm.lab.experiments.experiment import Experiment, Profile
 from layernorm.lab.experiments.options import Count, Options, Positive
 
@@ -159,7 +158,6 @@ EXPERIMENT = Experiment(
             options={"updates": 800, "evaluations": 16},
         ),
         "standard": Profile(
-            arms=tuple(ARMS),
             seeds=tuple(range(10)),
             learning_rates=(1e-3, 2e-3, 4e-3, 8e-3),
             options={
@@ -172,7 +170,7 @@ EXPERIMENT = Experiment(
                 "filled": 2,
             },
         ),
-        "paper": Profile(arms=tuple(ARMS), options=PAPER),
+        "paper": Profile(options=PAPER),
     },
     primary="mean_test_error",
     margin=2.0,
@@ -195,8 +193,7 @@ EXPERIMENT = Experiment(
     overfit={"examples": 16, "batch_size": 16, "updates": 300, "evaluations": 5},
     depends_on=(
         "layernorm.lab.data.cloze",
-        "layernorm.lab.experiments.attentive_reader_model",
-        "layernorm.lab.experiments.attentive_reader_task",
+        "layernorm.lab.experiments.attentive_reader.model",
         "layernorm.modules",
         "layernorm.recurrent.batch_norm",
         "layernorm.recurrent.definition",

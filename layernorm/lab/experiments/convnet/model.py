@@ -1,4 +1,4 @@
-r"""The ConvNets of `convnet`: a plain one and a residual one; only their statistics differ by arm.
+r"""The networks: a plain one and a residual one; only their statistics differ by arm.
 
 Every convolution has no bias. What it gives, the summed inputs a (n, C, H, W), is standardized by
 the method's mean and variance and then gets a gain and a bias *per channel*, the same in every arm

@@ -11,8 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from layernorm.lab import data
 from layernorm.lab.data.splits import Examples, Splits
-from layernorm.lab.experiments import convnet_border, convnet_model
 from layernorm.lab.experiments.batches import Shuffled
+from layernorm.lab.experiments.convnet.border import profile
+from layernorm.lab.experiments.convnet.model import build, rescale_
 
 LOADERS = {"digits": data.digits, "mnist": data.mnist, "cifar10": data.cifar10}
 CHUNK = 500  # cases evaluated at once
@@ -68,9 +69,9 @@ class ConvNet:
         self.train = Part(*parts["train"], device)
         self.watched = {name: Part(*part, device, options.watched) for name, part in parts.items()}
         self.batches = Shuffled(len(self.train.y), options.batch_size, seed)
-        model = convnet_model.build(options, inputs=self.train.x.shape[1])
+        model = build(options, inputs=self.train.x.shape[1])
         if options.rescaled:
-            convnet_model.rescale_(model, parts["train"][0][:SCALED_ON])
+            rescale_(model, parts["train"][0][:SCALED_ON])
         self.model = model.to(device)
 
     def batch(self, step: int) -> tuple[Float[Tensor, "n c h w"], Int[Tensor, " n"]]:
@@ -90,5 +91,5 @@ class ConvNet:
 
     @torch.no_grad()
     def final(self) -> dict[str, float]:
-        """`convnet_border.profile` over the watched validation examples."""
-        return convnet_border.profile(self.model.eval(), self.watched["validation"].x)
+        """`border.profile` over the watched validation examples."""
+        return profile(self.model.eval(), self.watched["validation"].x)

@@ -6,7 +6,7 @@ explanation: units near the border of the image are rarely on, so that their sta
 those of the others, with which they share mean and variance.
 
 All arms have the same convolutions, starting from the same weights at the same seed, with a gain
-and a bias per channel; they differ in what mean and variance are taken over (`convnet_model`).
+and a bias per channel; they differ in what mean and variance are taken over (`model`).
 Three kinds of arms take the border's part in the statistics away, each in its own way:
 
 - `layer-interior`: units near the border are normalized, but not counted in mean and variance;
@@ -27,8 +27,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from layernorm.lab.experiments import convnet_model
-from layernorm.lab.experiments.convnet_task import ConvNet, splits
+from layernorm.lab.data import DATASETS
+from layernorm.lab.experiments.convnet.model import METHODS
+from layernorm.lab.experiments.convnet.task import ConvNet, splits
 from layernorm.lab.experiments.experiment import Experiment, Profile
 from layernorm.lab.experiments.options import Count, Options
 
@@ -56,10 +57,8 @@ class ConvNetOptions(Options):
 
     def check(self) -> None:
         super().check()
-        if self.method not in convnet_model.METHODS:
-            raise ValueError(
-                f"method must be one of {', '.join(convnet_model.METHODS)}, got {self.method!r}"
-            )
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
         if self.over != "all" and self.method != "layer":
             raise ValueError(
                 f"over={self.over!r} chooses among the statistics of method 'layer', got method "
@@ -101,7 +100,7 @@ EXPERIMENT = Experiment(
     options=ConvNetOptions,
     arms={**METHOD_ARMS, **BORDER_ARMS, **RESNET_ARMS},
     task=ConvNet,
-    data=lambda options: splits(options.data).sha256,
+    data=lambda options: DATASETS[options.data].content or splits(options.data).sha256,
     profiles={
         "book": Profile(
             arms=(*METHOD_ARMS, "batch-circular", "layer-circular"),
@@ -158,9 +157,9 @@ EXPERIMENT = Experiment(
     depends_on=(
         "layernorm.lab.data.digits",
         "layernorm.lab.data.splits",
-        "layernorm.lab.experiments.convnet_border",
-        "layernorm.lab.experiments.convnet_model",
-        "layernorm.lab.experiments.convnet_task",
+        "layernorm.lab.experiments.convnet.border",
+        "layernorm.lab.experiments.convnet.model",
+        "layernorm.lab.experiments.convnet.task",
         "layernorm.modules",
     ),
 )
