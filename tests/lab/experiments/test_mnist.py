@@ -10,7 +10,8 @@ from layernorm.lab import data
 from layernorm.lab.analysis import networks
 from layernorm.lab.data.splits import scaled
 from layernorm.lab.experiments import get
-from layernorm.lab.experiments.mnist import model, plan
+from layernorm.lab.experiments.mnist import model as mnist
+from layernorm.lab.experiments.mnist import plan
 from layernorm.lab.experiments.run import train
 
 CPU = torch.device("cpu")
@@ -24,7 +25,7 @@ def options(**values):
 
 def task(seed=0, **values):
     torch.manual_seed(seed)
-    return model.Mnist(options(**values), seed, CPU)
+    return mnist.Mnist(options(**values), seed, CPU)
 
 
 @torch.no_grad()
@@ -43,9 +44,9 @@ def generated(monkeypatch):
         parts[name] = (pixels, (torch.arange(cases) % 10).to(torch.uint8))
     splits = scaled("mnist", parts, maximum=255)
     monkeypatch.setattr(data, "mnist", lambda: splits)
-    model.splits.cache_clear()
+    mnist.splits.cache_clear()
     yield splits
-    model.splits.cache_clear()
+    mnist.splits.cache_clear()
 
 
 @pytest.mark.parametrize("method", ["layer", "batch"])
@@ -135,7 +136,7 @@ def test_noise_depends_on_seed_update_and_layer_alone():
 def test_unbiased_variance_at_batch_4_against_torch_by_hand():
     torch.manual_seed(0)
     x = torch.randn(4, 5, dtype=torch.float64).requires_grad_()
-    norm = model.UnbiasedBatchNorm(5, dtype=torch.float64)
+    norm = mnist.UnbiasedBatchNorm(5, dtype=torch.float64)
     with torch.no_grad():
         norm.weight.uniform_(0.5, 2)
         norm.bias.normal_()
@@ -158,9 +159,9 @@ def test_unbiased_variance_at_batch_4_against_torch_by_hand():
 
 def test_unbiased_batch_normalization_is_on_every_layer_that_is_normalized():
     model = task(method="batch", unbiased=True, logits=True).model
-    assert sum(isinstance(m, model.UnbiasedBatchNorm) for m in model.modules()) == 3
+    assert sum(isinstance(m, mnist.UnbiasedBatchNorm) for m in model.modules()) == 3
     assert not any(
-        isinstance(m, model.UnbiasedBatchNorm) for m in task(method="batch").model.modules()
+        isinstance(m, mnist.UnbiasedBatchNorm) for m in task(method="batch").model.modules()
     )
 
 
@@ -233,7 +234,7 @@ def test_missing_data_are_refused_with_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setattr(pooch, "retrieve", no_network)
     monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path / "cache")
     monkeypatch.delenv("LAYERNORM_DATA", raising=False)
-    model.splits.cache_clear()
+    mnist.splits.cache_clear()
     with pytest.raises(OSError, match=r"(?s)could not be fetched.*set LAYERNORM_DATA") as refused:
         train(EXPERIMENT.config("standard", "layer", 0), save=False)
     assert "train-images-idx3-ubyte.gz" in str(refused.value)
@@ -264,7 +265,7 @@ def test_the_papers_configurations_have_its_sizes_and_start(generated, arm):
     assert config.options.updates == 60 * (55_000 // size)
     few = config.options.model_copy(update={"batch_size": 4, "updates": 2, "evaluations": 1})
     torch.manual_seed(0)
-    made = model.Mnist(few, 0, CPU)
+    made = mnist.Mnist(few, 0, CPU)
     assert sum(p.numel() for p in made.model.parameters()) >= 784_000 + 1_000_000 + 10_000
     made.loss(1).backward()
 
@@ -279,7 +280,7 @@ def test_training_metrics_are_those_of_the_examples_trained_on():
 
 def test_metrics_do_not_depend_on_the_size_of_chunks(monkeypatch):
     whole = measured(task(method="layer"))
-    monkeypatch.setattr(model, "CHUNK", 7)
+    monkeypatch.setattr(mnist, "CHUNK", 7)
     parts = measured(task(method="layer"))
     assert parts == pytest.approx(whole, rel=1e-5)
 
