@@ -102,3 +102,25 @@ def rescale_(model: nn.Sequential, x: Float[Tensor, "n features"]) -> None:
                 raise ValueError("the summed inputs do not vary over x; give more varied cases")
             linear.weight.div_(spread)
         h = module(h)
+
+
+@torch.no_grad()
+def rescale_lstm_(lstm: nn.LSTM, x: Tensor, rounds: int = 20) -> None:
+    """Scales both weight matrices so that W_x x and W_h h have unit variance on x, over all units,
+    steps and cases.
+
+    The state depends on its own weights, so its matrix is scaled again and again; what is left
+    after the rounds is checked. Raises `RuntimeError` where that does not settle within 1 %.
+    """
+    lstm.weight_ih_l0 /= (x @ lstm.weight_ih_l0.T).std()
+    for _ in range(rounds):
+        lstm.weight_hh_l0 /= _recurrent_spread(lstm, x)
+    if abs(spread := _recurrent_spread(lstm, x).item() - 1) > 0.01:
+        raise RuntimeError(
+            f"the recurrent summed inputs' standard deviation is {1 + spread:.3f} after {rounds} "
+            "rounds of scaling, not 1; use more rounds"
+        )
+
+
+def _recurrent_spread(lstm: nn.LSTM, x: Tensor) -> Tensor:
+    return (lstm(x)[0][:-1] @ lstm.weight_hh_l0.T).std()

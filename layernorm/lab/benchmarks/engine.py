@@ -27,7 +27,7 @@ from layernorm.lab.benchmarks.timing import CpuTimer, Timer, interleaved
 from layernorm.lab.experiments.batches import Shuffled, generator
 from layernorm.lab.experiments.experiment import Config, Experiment
 from layernorm.lab.experiments.options import Options
-from layernorm.lab.experiments.trainer import CHECK_EVERY, Trainer
+from layernorm.lab.experiments.run import CHECK_EVERY, Trainer
 
 SIZES = (784, 1000, 1000, 10)
 CASES = 10_000

@@ -8,8 +8,8 @@ from layernorm.lab import records
 from layernorm.lab.analysis.statistics import compare, interval
 from layernorm.lab.claims import Finding, claim
 from layernorm.lab.claims.judging import final, not_learning, one_verdict
+from layernorm.lab.experiments.experiment import Experiment
 from layernorm.lab.experiments.studies import drift, initialization, initialization_deep
-from layernorm.lab.experiments.studies.planning import Plan
 
 DRIFT_CONFIDENCE = 0.99  # five claims share the study's 5%
 START_CONFIDENCE = 0.9875  # four claims share the study's 5%
@@ -19,12 +19,12 @@ UNITS = 128  # of the watched layer
 
 def watched(metric: str, activations, margin: float, unit: str) -> Finding:
     """Layer normalization against the control, each at its own rate, in the watched layer."""
-    if not records.runs(drift.PLAN.name, "book"):
+    if not records.runs(drift.EXPERIMENT.name, "book"):
         return Finding("not yet tested")
     arms = [f"{arm}-{activation}" for activation in activations for arm in ("layer", "rescaled")]
-    if reason := not_learning(drift.PLAN.name, arms):
+    if reason := not_learning(drift.EXPERIMENT.name, arms):
         return Finding("inconclusive", reason=reason)
-    frame = records.load(drift.PLAN.name, "book")
+    frame = records.load(drift.EXPERIMENT.name, "book")
     pairs = {
         f"layer - rescaled, {a}": [final(frame, f"{m}-{a}", metric) for m in ("layer", "rescaled")]
         for a in activations
@@ -92,14 +92,14 @@ def removes_correlation_in_training() -> Finding:
     "inconclusive; so too if an arm only guesses or does not fit 32 examples",
 )
 def correlated_changes() -> Finding:
-    if not records.runs(drift.PLAN.name, "book"):
+    if not records.runs(drift.EXPERIMENT.name, "book"):
         return Finding("not yet tested")
     arms = [
         f"{arm}-{activation}" for arm in ("none", "rescaled") for activation in drift.ACTIVATIONS
     ]
-    if reason := not_learning(drift.PLAN.name, arms):
+    if reason := not_learning(drift.EXPERIMENT.name, arms):
         return Finding("inconclusive", reason=reason)
-    frame = records.load(drift.PLAN.name, "book")
+    frame = records.load(drift.EXPERIMENT.name, "book")
     found = {a: interval(final(frame, a, "change_directions"), DRIFT_CONFIDENCE) for a in arms}
     evidence = f"Of {UNITS} directions the changes lie in effectively " + ", ".join(
         f"{bar.mean:.1f} ({arm})" for arm, bar in found.items()
@@ -126,23 +126,23 @@ def correlated_changes() -> Finding:
     "arm only guesses or does not fit 32 examples",
 )
 def relu_changes_more_correlated() -> Finding:
-    if not records.runs(drift.PLAN.name, "book"):
+    if not records.runs(drift.EXPERIMENT.name, "book"):
         return Finding("not yet tested")
-    if reason := not_learning(drift.PLAN.name, [f"rescaled-{a}" for a in drift.ACTIVATIONS]):
+    if reason := not_learning(drift.EXPERIMENT.name, [f"rescaled-{a}" for a in drift.ACTIVATIONS]):
         return Finding("inconclusive", reason=reason)
-    frame = records.load(drift.PLAN.name, "book")
+    frame = records.load(drift.EXPERIMENT.name, "book")
     number = {a: final(frame, f"rescaled-{a}", "change_directions") for a in drift.ACTIVATIONS}
     pairs = {f"relu - {a}": (number["relu"], number[a]) for a in ("tanh", "sigmoid")}
     return one_verdict(pairs, 1.0, "effective directions", DRIFT_CONFIDENCE)
 
 
-def cost(frame, study: Plan, method: str, scheme: str, suffix: str = "-tuned"):
+def cost(frame, study: Experiment, method: str, scheme: str, suffix: str = "-tuned"):
     """What another start costs a method in the study's metric, by seed."""
     changed = final(frame, f"{method}-{scheme}{suffix}", study.primary)
     return changed - final(frame, f"{method.split('/')[0]}-default", study.primary)
 
 
-def robust(study: Plan, schemes, unit: str, confidence: float) -> Finding:
+def robust(study: Experiment, schemes, unit: str, confidence: float) -> Finding:
     """What the schemes cost layer normalization against what they cost no normalization."""
     if not records.runs(study.name, "book"):
         return Finding("not yet tested")
@@ -157,7 +157,7 @@ def robust(study: Plan, schemes, unit: str, confidence: float) -> Finding:
     return replace(found, evidence=f"{found.evidence} {control(frame, study, schemes)}")
 
 
-def control(frame, study: Plan, schemes) -> str:
+def control(frame, study: Experiment, schemes) -> str:
     """What the schemes cost the control, whose rescaling undoes any common factor."""
     if f"rescaled-{schemes[0]}-tuned" not in study.arms:
         return "For the control rescaled all scales are one."
@@ -183,7 +183,7 @@ ROBUST_RULE = (
     rule=ROBUST_RULE.format(schemes="weights ten times smaller and larger"),
 )
 def robust_to_initial_scale() -> Finding:
-    return robust(initialization.PLAN, ("small", "large"), "nats", START_CONFIDENCE)
+    return robust(initialization.EXPERIMENT, ("small", "large"), "nats", START_CONFIDENCE)
 
 
 @claim(
@@ -196,7 +196,7 @@ def robust_to_initial_scale() -> Finding:
     rule=ROBUST_RULE.format(schemes="weights shifted by their root mean square"),
 )
 def robust_to_shifted_weights() -> Finding:
-    return robust(initialization.PLAN, ("shifted",), "nats", START_CONFIDENCE)
+    return robust(initialization.EXPERIMENT, ("shifted",), "nats", START_CONFIDENCE)
 
 
 @claim(
@@ -209,7 +209,7 @@ def robust_to_shifted_weights() -> Finding:
     rule=ROBUST_RULE.format(schemes="weight vectors scaled by 0.1 to 10, each unit its own"),
 )
 def robust_to_uneven_weights() -> Finding:
-    return robust(initialization.PLAN, ("uneven",), "nats", START_CONFIDENCE)
+    return robust(initialization.EXPERIMENT, ("uneven",), "nats", START_CONFIDENCE)
 
 
 @claim(
@@ -225,10 +225,10 @@ def robust_to_uneven_weights() -> Finding:
     "one does, else inconclusive; so too if the default does not learn",
 )
 def learning_ignores_initial_scale() -> Finding:
-    return same_rate(initialization.PLAN, "nats", START_CONFIDENCE)
+    return same_rate(initialization.EXPERIMENT, "nats", START_CONFIDENCE)
 
 
-def same_rate(study: Plan, unit: str, confidence: float) -> Finding:
+def same_rate(study: Experiment, unit: str, confidence: float) -> Finding:
     """What other scales cost layer normalization at the rate tuned for the default start."""
     if not records.runs(study.name, "book"):
         return Finding("not yet tested")
@@ -271,7 +271,7 @@ DEEP_RULE = (
     ),
 )
 def robust_to_initial_scale_in_deep_networks() -> Finding:
-    return robust(initialization_deep.PLAN, ("small", "large"), "points", DEEP_CONFIDENCE)
+    return robust(initialization_deep.EXPERIMENT, ("small", "large"), "points", DEEP_CONFIDENCE)
 
 
 @claim(
@@ -287,4 +287,4 @@ def robust_to_initial_scale_in_deep_networks() -> Finding:
     ),
 )
 def learning_ignores_initial_scale_in_deep_networks() -> Finding:
-    return same_rate(initialization_deep.PLAN, "points", DEEP_CONFIDENCE)
+    return same_rate(initialization_deep.EXPERIMENT, "points", DEEP_CONFIDENCE)

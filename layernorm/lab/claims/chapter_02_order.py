@@ -30,7 +30,7 @@ def extra_error(frame, method: str):
     "inconclusive; so too if a shuffled arm only guesses or any arm does not fit 32 examples",
 )
 def batches_must_be_scattered() -> Finding:
-    plan = batch_order.PLAN
+    plan = batch_order.EXPERIMENT
     if not records.runs(plan.name, "book"):
         return Finding("not yet tested")
     shuffled = [arm for arm in plan.arms if arm.endswith("shuffled")]
@@ -74,7 +74,7 @@ def _crossing(run, level: float) -> float:
     "inconclusive; so too if an arm does not learn or a run never reaches the level",
 )
 def batch_normalization_avoids_overfitting() -> Finding:
-    plan = batch_order.PLAN
+    plan = batch_order.EXPERIMENT
     if not records.runs(plan.name, "book"):
         return Finding("not yet tested")
     methods = ("none", "rescaled", "layer", "batch")

@@ -10,7 +10,7 @@ from layernorm.lab.claims import Finding, claim, declare
 from layernorm.lab.claims.judging import GUESSING, final, not_learning
 from layernorm.lab.experiments.studies import batch_size, data_shift
 
-SPEED, ERROR = batch_size.PLAN.primary, "best_test_error"
+SPEED, ERROR = batch_size.EXPERIMENT.primary, "best_test_error"
 UNITS = {SPEED: "nats", ERROR: "points"}
 LEVEL = f"[{batch_size.CONFIDENCE * 100:g}% interval]"
 
@@ -39,10 +39,10 @@ def compared(frame, metric: str) -> dict[str, Comparison]:
         f"layer - {other}, {size}": paired(value("layer", size), value(other, size))
         for size in ((128, 4, 1) if metric == SPEED else (128, 4))
         for other in ("rescaled", "none", "batch")
-        if f"{other}-{size}" in batch_size.PLAN.arms
+        if f"{other}-{size}" in batch_size.EXPERIMENT.arms
     }
     if metric == SPEED:
-        return compare(pairs, batch_size.PLAN.margin, batch_size.CONFIDENCE)
+        return compare(pairs, batch_size.EXPERIMENT.margin, batch_size.CONFIDENCE)
     layer, batch = (value(arm, 4) - value(arm, 128) for arm in ("layer", "batch"))
     pairs["cost of batch 4, layer - batch"] = paired(layer, batch)
     return compare(pairs, batch_size.ERROR_MARGIN, batch_size.CONFIDENCE)
@@ -50,7 +50,7 @@ def compared(frame, metric: str) -> dict[str, Comparison]:
 
 def judged(arms, metric: str, names) -> Finding:
     """The verdict of the first comparison named; the evidence gives all of them."""
-    frame = study(batch_size.PLAN, arms)
+    frame = study(batch_size.EXPERIMENT, arms)
     if isinstance(frame, Finding):
         return frame
     found = compared(frame, metric)
@@ -162,9 +162,9 @@ def robust_to_small_batches() -> Finding:
     **COMMON,
 )
 def learns_online() -> Finding:
-    if not records.runs(batch_size.PLAN.name, "book"):
+    if not records.runs(batch_size.EXPERIMENT.name, "book"):
         return Finding("not yet tested")
-    error = final(records.load(batch_size.PLAN.name, "book"), "layer-1", ERROR)
+    error = final(records.load(batch_size.EXPERIMENT.name, "book"), "layer-1", ERROR)
     evidence = (
         f"After {batch_size.EPOCHS} epochs of single cases the test error is "
         f"{interval(error.tolist()):.1f}% [95% interval], at worst {error.max():.1f}%."
@@ -180,22 +180,22 @@ def shifts(frame) -> dict[str, Comparison]:
     """The family of data_shift: what a preparation costs a method against plain data."""
     pairs = {
         f"{method}, {kind} - plain": paired(
-            *(final(frame, f"{method}-{k}", data_shift.PLAN.primary) for k in (kind, "plain"))
+            *(final(frame, f"{method}-{k}", data_shift.EXPERIMENT.primary) for k in (kind, "plain"))
         )
         for method, kind in (("layer", "centered"), ("layer", "shifted"), ("batch", "shifted"))
     }
-    return compare(pairs, data_shift.PLAN.margin)
+    return compare(pairs, data_shift.EXPERIMENT.margin)
 
 
 def unharmed(method: str, kind: str) -> Finding:
     """Supported if the preparation costs less than the margin; opposite if it surely costs."""
-    frame = study(data_shift.PLAN, [f"{method}-{kind}", f"{method}-plain"])
+    frame = study(data_shift.EXPERIMENT, [f"{method}-{kind}", f"{method}-plain"])
     if isinstance(frame, Finding):
         return frame
     name = f"{method}, {kind} - plain"
     found = shifts(frame)[name]
     evidence = f"Mean difference in nats [95% interval]: {name} {found.difference:.3f}."
-    if found.difference.high < data_shift.PLAN.margin:
+    if found.difference.high < data_shift.EXPERIMENT.margin:
         return Finding("supported here", evidence)
     if found.verdict == "opposite here":
         return Finding("opposite here", evidence)

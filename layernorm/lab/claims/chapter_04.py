@@ -92,9 +92,9 @@ def weight_norm_divides_by_length() -> Finding:
 )
 def mixed_units() -> Finding:
     from layernorm.lab import records
-    from layernorm.lab.experiments import studies
+    from layernorm.lab.experiments import get
 
-    plan = studies.plan("mixed_units")
+    plan = get("mixed_units")
     if not records.runs(plan.name):
         return Finding("not yet tested")
     if weak := not_learning(plan.name, list(plan.arms)):

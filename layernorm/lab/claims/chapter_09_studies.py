@@ -9,23 +9,23 @@ from layernorm.lab.analysis.statistics import Comparison, compare, interval
 from layernorm.lab.claims import Finding, declare
 from layernorm.lab.claims.judging import final
 from layernorm.lab.data.lags import TASKS
+from layernorm.lab.experiments.experiment import Experiment
 from layernorm.lab.experiments.studies import adding, copy_memory
-from layernorm.lab.experiments.studies.planning import Plan
 
-PLANS = {study.PLAN.name: study.PLAN for study in (adding, copy_memory)}
+PLANS = {study.EXPERIMENT.name: study.EXPERIMENT for study in (adding, copy_memory)}
 NAMES = {"adding": "the adding problem", "copy_memory": "the copy task"}
 FITS = 0.1  # of the loss of guessing, on 32 sequences
 GENERALIZES, FAILS = 0.1, 0.5  # of the loss of guessing, on sequences of twice the length
 
 
-def task(plan: Plan):
+def task(plan: Experiment):
     return TASKS[plan.arms["paper"]["task"]]
 
 
-def not_learning(plan: Plan, arms) -> str | None:
+def not_learning(plan: Experiment, arms) -> str | None:
     """Why arms cannot be compared, as a sentence, or None: one guesses, or one does not fit."""
     guess = task(plan).guess
-    runs, few = records.load(plan.name, "book"), records.load(plan.name, "overfit")
+    runs, few = records.load(plan.name, "book"), records.load(plan.name, "book_overfit")
     for arm in arms:
         losses = final(runs, arm, "test_loss").tolist()
         if max(losses) == float("inf") or interval(losses).high >= guess:
@@ -35,7 +35,7 @@ def not_learning(plan: Plan, arms) -> str | None:
     return None
 
 
-def family(plan: Plan) -> dict[str, Comparison]:
+def family(plan: Experiment) -> dict[str, Comparison]:
     """The study's comparisons, paper − each other arm."""
     frame = records.load(plan.name, "book")
     values = {arm: final(frame, arm, plan.primary) for arm in plan.arms}
@@ -47,7 +47,7 @@ def family(plan: Plan) -> dict[str, Comparison]:
     return compare(pairs, plan.margin)
 
 
-def against(plan: Plan, other: str) -> Callable[[], Finding]:
+def against(plan: Experiment, other: str) -> Callable[[], Finding]:
     """The check that compares the variant `paper` with another arm."""
 
     def check() -> Finding:
@@ -68,7 +68,7 @@ def against(plan: Plan, other: str) -> Callable[[], Finding]:
     return check
 
 
-def longer(plan: Plan) -> Callable[[], Finding]:
+def longer(plan: Experiment) -> Callable[[], Finding]:
     """The check of sequences of twice the length."""
 
     def check() -> Finding:

@@ -6,7 +6,7 @@ from layernorm.lab import records
 from layernorm.lab.analysis.statistics import Comparison, compare
 from layernorm.lab.claims import Finding, claim
 from layernorm.lab.claims.judging import final, not_learning
-from layernorm.lab.experiments.studies.step_statistics import CONFIDENCE, PLAN
+from layernorm.lab.experiments.studies.step_statistics import CONFIDENCE, EXPERIMENT
 
 BATCH, LAYER = "batch-0.1", "layer-1"
 LEVEL = f"[{CONFIDENCE * 100:g}% interval]"
@@ -42,23 +42,25 @@ def values(frame, arm: str, metric: str, less: str | None = None) -> list[float]
 def compared(frame) -> dict[str, Comparison]:
     """All comparisons of both families."""
     speed = {
-        name: tuple(values(frame, arm, PLAN.primary) for arm in arms)
+        name: tuple(values(frame, arm, EXPERIMENT.primary) for arm in arms)
         for name, arms in SPEED.items()
     }
     trained = {
         name: tuple(values(frame, *side) for side in sides) for name, sides in TRAINED.items()
     }
-    return compare(speed, PLAN.margin, CONFIDENCE) | compare(trained, PLAN.margin, CONFIDENCE)
+    return compare(speed, EXPERIMENT.margin, CONFIDENCE) | compare(
+        trained, EXPERIMENT.margin, CONFIDENCE
+    )
 
 
 def judged(name: str) -> Finding:
     """The verdict of one comparison."""
     arms = SPEED[name] if name in SPEED else sorted({side[0] for side in TRAINED[name]})
-    if not records.runs(PLAN.name, "book"):
+    if not records.runs(EXPERIMENT.name, "book"):
         return Finding("not yet tested")
-    if reason := not_learning(PLAN.name, arms):
+    if reason := not_learning(EXPERIMENT.name, arms):
         return Finding("inconclusive", reason=reason)
-    found = compared(records.load(PLAN.name, "book"))[name]
+    found = compared(records.load(EXPERIMENT.name, "book"))[name]
     evidence = f"Mean difference in nats {LEVEL}: {name} {found.difference:.3f}."
     reason = None
     if found.verdict == "inconclusive":

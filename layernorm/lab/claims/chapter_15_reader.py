@@ -67,7 +67,7 @@ def trivial_error() -> float:
     """The error of the best trivial strategy on the test stories, in percent."""
     from layernorm.lab.data.cloze_baselines import best_trivial
     from layernorm.lab.experiments import get
-    from layernorm.lab.experiments.attentive_reader_task import held_out
+    from layernorm.lab.experiments.attentive_reader.model import held_out
 
     options = get(NAME).config(PROFILE, "none", 0).options
     stories = held_out(options.world(), options.held_out)["test"]

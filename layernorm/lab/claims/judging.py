@@ -36,8 +36,8 @@ def guessing(study: str, arms: Sequence[str]) -> str | None:
 
 
 def not_fitting(study: str, arms: Sequence[str]) -> str | None:
-    """Which arm errs on 32 examples it was trained on (profile `overfit`), or None."""
-    frame = records.load(study, "overfit")
+    """Which arm errs on 32 examples it was trained on (profile `book_overfit`), or None."""
+    frame = records.load(study, "book_overfit")
     weak = [arm for arm in arms if not (final(frame, arm, "train_error") == 0).all()]
     return f"Errors on 32 training examples: {', '.join(weak)}." if weak else None
 

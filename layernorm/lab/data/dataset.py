@@ -12,7 +12,8 @@ class Dataset:
     """Name, content in one line, license and source of a data set, and how to get it.
 
     `files` are downloaded from `mirrors` (the first that works); without files it is embedded
-    in another package.
+    in another package. `content` is the hash of what `load` gives (`Splits.sha256`), where it is
+    known: runs are named with it, so that they can be found without the data.
     """
 
     name: str
@@ -20,6 +21,7 @@ class Dataset:
     license: str
     source: str
     load: Callable[[], Splits]
+    content: str | None = None
     files: tuple[pinned.Pinned, ...] = ()
     mirrors: tuple[str, ...] = ()
     default: bool = False

@@ -54,5 +54,6 @@ DIGITS = Dataset(
     license="CC BY 4.0",
     source="E. Alpaydin, C. Kaynak: Optical Recognition of Handwritten Digits, in scikit-learn",
     load=digits,
+    content=SHA256,
     default=True,
 )

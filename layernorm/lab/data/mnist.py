@@ -40,6 +40,7 @@ MNIST = Dataset(
     license="CC BY-SA 3.0",
     source="Y. LeCun, C. Cortes, C. Burges: The MNIST database of handwritten digits",
     load=mnist,
+    content="9384fd406e3fdef7922aa260e990bfec35d69fdbe6ce1be8a709d0f49ac89bc5",
     files=(
         Pinned(
             "train-images-idx3-ubyte.gz",

@@ -1,11 +1,12 @@
-"""The paper's experiments as programs: one file each, and the one training loop they share. ::
+"""The paper's experiments as programs, and the one engine that runs them. ::
 
     layernorm run mnist --profile book --arm layer --seed 0
     layernorm sweep mnist --profile standard
 
-An experiment's file holds what is its own: arms, model, loss, metrics, data, profiles, and the plan
-that is fixed before its recorded runs. `loop.train` makes one run of it, a configuration in, a
-record out; `sweep` tunes the arms and runs them over the seeds.
+An experiment's folder holds what is its own: the plan that is fixed before its recorded runs (arms,
+profiles, comparisons), model and data; `studies` has the small ones of Parts I and III. `run.train`
+makes one run, a configuration in, a record out; `sweep` tunes the arms and runs them over the
+seeds, and `sweep.live` makes some runs of a plan now, for a chapter.
 """
 
 from __future__ import annotations
@@ -14,7 +15,19 @@ from importlib import import_module
 
 from layernorm.lab.experiments.experiment import Config, Experiment, Profile, known
 
-NAMES = ("mnist", "convnet", "attentive_reader")
+STUDIES = (
+    "adding",
+    "batch_order",
+    "batch_size",
+    "copy_memory",
+    "data_shift",
+    "drift",
+    "initialization",
+    "initialization_deep",
+    "mixed_units",
+    "step_statistics",
+)
+NAMES = ("mnist", "convnet", "attentive_reader", *STUDIES)
 
 __all__ = ["NAMES", "Config", "Experiment", "Profile", "get"]
 
@@ -22,4 +35,5 @@ __all__ = ["NAMES", "Config", "Experiment", "Profile", "get"]
 def get(name: str) -> Experiment:
     """The experiment of that name; `ValueError` with the nearest one for a misspelling."""
     known("experiment", name, dict.fromkeys(NAMES))
-    return import_module(f"layernorm.lab.experiments.{name}").EXPERIMENT
+    place = f"studies.{name}" if name in STUDIES else f"{name}.plan"
+    return import_module(f"layernorm.lab.experiments.{place}").EXPERIMENT

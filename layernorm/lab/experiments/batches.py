@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
+
+Batch = TypeVar("Batch")
 
 
 def generator(*seeds: int) -> torch.Generator:
@@ -47,3 +51,24 @@ class Shuffled:
             self.epoch = epoch
             self.order = torch.randperm(self.cases, generator=generator(self.seed, epoch))
         return self.order[batch * self.size : (batch + 1) * self.size]
+
+
+class InTurn(Generic[Batch]):
+    """Batches that a generator draws one after another; an earlier one is drawn from the first on.
+
+    >>> batches = InTurn(lambda: iter("abc"))
+    >>> batches(2), batches(3), batches(1)
+    ('b', 'c', 'a')
+    """
+
+    def __init__(self, first: Callable[[], Iterator[Batch]]) -> None:
+        self.first, self.drawn, self.step = first, first(), 0
+
+    def __call__(self, step: int) -> Batch:
+        """The batch of an update, counted from 1."""
+        if step <= self.step:
+            self.drawn, self.step = self.first(), 0
+        for _ in range(step - self.step):
+            batch = next(self.drawn)
+        self.step = step
+        return batch

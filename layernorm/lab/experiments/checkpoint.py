@@ -6,14 +6,18 @@ import hashlib
 import io
 import os
 import random
+import shutil
+import sys
+import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 
 def write(path: Path, state: dict[str, Any]) -> None:
@@ -90,3 +94,44 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
         yield
     finally:
         restore_generators(before, device)
+
+
+def left(file: Path | None, code: str) -> dict[str, Any] | None:
+    """The run's checkpoint, if there is one of the code with that digest; another is put aside."""
+    if file is None or not file.exists():
+        return None
+    try:
+        state = read(file)
+        if state.get("code") == code:
+            return state
+        why = "was written by other code"
+    except ValueError as error:
+        why = str(error)
+    aside = file.with_suffix(".checkpoint.old")
+    file.replace(aside)
+    say(f"the checkpoint {why}; it is now {aside.name}, and the run starts anew")
+    return None
+
+
+def check_room(folder: Path, tensors: Iterable[Tensor]) -> None:
+    """Raises `OSError` if the folder cannot be written to, or has no room for two checkpoints of
+    these tensors."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise OSError(
+            f"runs cannot be kept in {folder}: {error.strerror}; make it a folder that can be "
+            "written to, or set LAYERNORM_RUNS to another one"
+        ) from error
+    need = 2 * sum(t.numel() * t.element_size() for t in tensors) + 2**20
+    free = shutil.disk_usage(folder).free
+    if free < need:
+        raise OSError(
+            f"{folder} has {free / 2**20:.0f} MiB of free space, this run needs "
+            f"{need / 2**20:.0f} MiB; make room or set LAYERNORM_RUNS to another folder"
+        )
+
+
+def say(sentence: str) -> None:
+    print(f"layernorm: {sentence}", file=sys.stderr)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from layernorm.lab import records
-from layernorm.lab.experiments.options import Options, make
+from layernorm.lab.experiments.options import CommonOptions, make
 
 TUNING_SEED = 1000  # used for nothing else
 
@@ -36,11 +36,12 @@ class Task(Protocol):
 class Profile:
     """How large an experiment is run.
 
-    `options` hold for all arms, `of_arm` for one. `arms`: those that are run. `learning_rates`: the
-    grid over which arms are tuned; empty: they are not, and take `Options.learning_rate`.
+    `options` hold for all arms, `of_arm` for one. `arms`: those that are run, by default all.
+    `learning_rates`: the grid over which arms are tuned; empty: they are not, and take
+    `Options.learning_rate`.
     """
 
-    arms: tuple[str, ...]
+    arms: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     of_arm: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
@@ -56,18 +57,20 @@ class Experiment:
         task: makes what a run trains. data: the hash of the data that options choose.
         primary: the final metric that verdicts are given on, lower is better; margin: the
             difference too small to matter, in its unit.
-        select: the metric of validation examples that chooses a learning rate (its mean over the
-            curve, so that fast learning counts) and the evaluation that `best_test_…` is read at.
+        select: the metric of validation examples whose lowest value says at which evaluation
+            `best_test_…` is read. tuned_on: the final metric that chooses a learning rate, by
+            default the mean of that one over the curve, so that fast learning counts.
         averaged: the metrics whose curve's mean is a final metric, `mean_…`.
         comparisons: name to (the arm that is said to be better, the other): one family (Holm).
         rate_of: for an arm that is not tuned, the arm whose learning rate it takes.
-        overfit: options of the check that an arm can learn a few examples by heart.
+        overfit: options of the check that an arm can learn a few examples by heart;
+            overfit_of_arm: those of one arm.
         depends_on: functions and classes that decide the outcome and that `task` does not reach.
     """
 
     name: str
     question: str
-    options: type[Options]
+    options: type[CommonOptions]
     arms: Mapping[str, Mapping[str, Any]]
     profiles: Mapping[str, Profile]
     task: Callable[[Any, int, torch.device], Task]
@@ -75,24 +78,39 @@ class Experiment:
     primary: str
     margin: float
     select: str
+    tuned_on: str = ""
     averaged: tuple[str, ...] = ()
     comparisons: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     rate_of: Mapping[str, str] = field(default_factory=dict)
     overfit: Mapping[str, Any] = field(default_factory=dict)
+    overfit_of_arm: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     depends_on: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.select.startswith("validation"):
-            raise ValueError(f"select must be a metric of validation examples, got {self.select!r}")
-        if self.select not in self.averaged:
-            raise ValueError(f"averaged must hold {self.select!r}, which learning rates depend on")
-        for profile in self.profiles.values():
+        if not self.tuned_on:
+            object.__setattr__(self, "tuned_on", f"mean_{self.select}")
+        tuned_on = self.tuned_on.removeprefix("mean_")
+        for name, metric in (("select", self.select), ("tuned_on", tuned_on)):
+            if not metric.startswith("validation"):
+                raise ValueError(f"{name} must be a metric of validation examples, got {metric!r}")
+        if tuned_on != self.tuned_on and tuned_on not in self.averaged:
+            raise ValueError(f"averaged must hold {tuned_on!r}, which learning rates depend on")
+        profiles = {
+            name: replace(profile, arms=profile.arms or tuple(self.arms))
+            for name, profile in self.profiles.items()
+        }
+        object.__setattr__(self, "profiles", profiles)
+        for profile in profiles.values():
             for arm in (*profile.arms, *profile.of_arm):
                 known("arm", arm, self.arms)
 
     def profile(self, name: str) -> Profile:
         """Raises `ValueError` for an unknown one."""
         return self.profiles[known("profile", name, self.profiles)]
+
+    def by_heart(self, arm: str) -> dict[str, Any]:
+        """The options of an arm that learns a few examples by heart."""
+        return {**self.overfit, **self.overfit_of_arm.get(arm, {})}
 
     def config(self, profile: str, arm: str, seed: int, **options: Any) -> Config:
         """The configuration of one run; `options` override those of the arm and the profile.
@@ -117,7 +135,7 @@ class Config:
     profile: str
     arm: str
     seed: int
-    options: Options
+    options: CommonOptions
 
     def __post_init__(self) -> None:
         if type(self.seed) is not int or not 0 <= self.seed < 2**31:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,24 +13,24 @@ Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 
 
-class Options(BaseModel):
+class CommonOptions(BaseModel):
     """What decides the outcome of a run, besides its seed; every experiment adds its own.
 
-    `updates` with Adam at `learning_rate`, on batches of `batch_size` cases. `clip`: the gradient's
-    norm is cut there, None: not. `precision`: `bfloat16` computes under autocast. `evaluations`:
+    `updates` with Adam at `learning_rate`, on batches of `batch_size` cases. `evaluations`:
     how many times the curves are read, evenly over the updates, besides the start. `rescaled`: the
     control, no normalization, but weights scaled so that summed inputs start with unit variance.
-    `examples`: train on that many first examples alone, None for all.
+    `examples`: train on that many first examples alone, None for all. Not an option of a run but
+    the same for all of an experiment: `fused`, whether Adam is torch's fused one (None: torch's
+    default), whose last bits are others.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    fused: ClassVar[bool | None] = True
 
     method: str = "none"
     learning_rate: Positive = 1e-3
     batch_size: Count = 128
     updates: Count = 1000
-    clip: Positive | None = None
-    precision: Literal["float32", "bfloat16"] = "float32"
     evaluations: Count = 20
     rescaled: bool = False
     examples: Count | None = None
@@ -53,7 +53,15 @@ class Options(BaseModel):
             )
 
 
-AnyOptions = TypeVar("AnyOptions", bound=Options)
+class Options(CommonOptions):
+    """Options with `clip`: the gradient's norm is cut there, None: not; and `precision`: `bfloat16`
+    computes under autocast."""
+
+    clip: Positive | None = None
+    precision: Literal["float32", "bfloat16"] = "float32"
+
+
+AnyOptions = TypeVar("AnyOptions", bound=CommonOptions)
 
 
 def make(kind: type[AnyOptions], values: Mapping[str, Any]) -> AnyOptions:

@@ -49,7 +49,7 @@ class Sweep:
             for seed in self.seeds:
                 self.config(arm, seed, 1e-3)
             if self.by_heart:
-                self.config(arm, TUNING_SEED, 1e-3, **experiment.overfit)
+                self.config(arm, TUNING_SEED, 1e-3, **experiment.by_heart(arm))
 
     def config(self, arm: str, seed: int, rate: float, **options: object) -> Config:
         values = {**self.options, "learning_rate": rate, **options}
@@ -61,7 +61,7 @@ class Sweep:
 
     def finals(self, done: Mapping[str, records.Record], arm: str) -> dict[float, float]:
         """Of the arm's tuning runs that are done: learning rate to what it is judged by."""
-        metric = f"mean_{get(self.experiment).select}"
+        metric = get(self.experiment).tuned_on
         found = {}
         for config in self._at_all_rates(arm, done):
             if (run := done.get(config.key())) is not None:
@@ -122,7 +122,7 @@ class Sweep:
             for seed in self.seeds:
                 want(self.config(arm, seed, rate))
             if experiment.overfit and self.by_heart:
-                few = self.config(arm, TUNING_SEED, rate, **experiment.overfit)
+                few = self.config(arm, TUNING_SEED, rate, **experiment.by_heart(arm))
                 want(few.in_profile(f"{self.profile}_overfit"))
         return list(configs.values())
 

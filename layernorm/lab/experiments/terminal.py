@@ -9,9 +9,11 @@ import torch
 from tqdm import tqdm
 
 from layernorm.lab import records
-from layernorm.lab.experiments import get, loop, options, timing, workers
+from layernorm.lab.experiments import get, options, timing
 from layernorm.lab.experiments.experiment import Config
 from layernorm.lab.experiments.planning import Sweep, finished
+from layernorm.lab.experiments.run import device_of, train
+from layernorm.lab.experiments.sweep import Outcome, carry_out
 
 
 def configuration(name: str, profile: str, arm: str, seed: int, sets: list[str]) -> Config:
@@ -33,7 +35,7 @@ def configuration(name: str, profile: str, arm: str, seed: int, sets: list[str])
 def run(config: Config, device: str, threads: int, fresh: bool) -> tuple[records.Record, Path]:
     """The run's record, trained now if it was not before, and where it lies."""
     use_threads(threads)
-    loop.device_of(device)
+    device_of(device)
     path = records.path(config.document())
     checkpoint = path.with_suffix(".checkpoint")
     if fresh:
@@ -58,7 +60,7 @@ def run(config: Config, device: str, threads: int, fresh: bool) -> tuple[records
                     line = "  ".join(f"{name} {value}" for name, value in shown.items())
                     print(f"update {step} of {updates}: {line}", file=sys.stderr)
 
-        return loop.train(config, device=device, progress=progress), path
+        return train(config, device=device, progress=progress), path
 
 
 def plan(name: str, profile: str, arms: str | None, seeds: str | None, sets: list[str]) -> Sweep:
@@ -74,9 +76,7 @@ def _words(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",")) if text else ()
 
 
-def sweep(
-    what: Sweep, device: str, processes: int | None, threads: int, time: bool
-) -> workers.Outcome:
+def sweep(what: Sweep, device: str, processes: int | None, threads: int, time: bool) -> Outcome:
     """Carry it out with one bar over all runs; then time the arms, if wanted."""
     with tqdm(desc=f"{what.experiment} {what.profile}", unit="run", disable=None) as bar:
 
@@ -85,7 +85,7 @@ def sweep(
             bar.set_postfix_str(name, refresh=False)
             bar.update(done - bar.n)
 
-        outcome = workers.carry_out(
+        outcome = carry_out(
             what, workers=processes, threads=threads, device=device, progress=progress
         )
     old = [run for run in what.runs(outcome.done) if records.stale(run)]

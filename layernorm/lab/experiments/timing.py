@@ -18,9 +18,8 @@ from layernorm.lab import records
 from layernorm.lab.experiments import get
 from layernorm.lab.experiments.checkpoint import seeded
 from layernorm.lab.experiments.experiment import Config
-from layernorm.lab.experiments.loop import device_of
 from layernorm.lab.experiments.planning import Sweep
-from layernorm.lab.experiments.trainer import Trainer
+from layernorm.lab.experiments.run import Trainer, device_of
 
 
 def seconds_per_update(

@@ -5,10 +5,7 @@ import pytest
 import torch
 
 from layernorm import functional as F
-from layernorm.lab import data
 from layernorm.lab.analysis import activations, networks
-from layernorm.lab.experiments import studies
-from layernorm.lab.experiments.studies import training
 
 
 def draw(*shape, seed=0):
@@ -93,28 +90,6 @@ def test_the_watch_tells_the_layers_below_from_the_layer_itself(name):
     assert watch.curve(net)["drift_below"] > 0
     assert 1 <= watch.final(net)["change_directions"] < 12
     assert 0 <= watch.final(net)["change_absorbed"] <= 1
-
-
-def test_a_watched_run_records_what_it_saw():
-    config = studies.Config("test", "layer", "layer", updates=4, evaluations=2, watch=True)
-    result = studies.train(config).result
-    assert result["curves"]["drift_below"]["value"][0] == 0
-    assert 0 < result["final"]["drift_below"] != result["final"]["drift"]
-    assert 1 <= result["final"]["change_directions"] < 128
-    plain = studies.train(studies.Config("test", "layer", "layer", updates=4, evaluations=2)).result
-    assert result["curves"]["test_nll"] == plain["curves"]["test_nll"]  # watching changes nothing
-
-
-def test_the_control_undoes_a_common_factor_and_nothing_else():
-    x = data.digits().train.x.flatten(1)
-
-    def first_weight(**start):
-        config = studies.Config("test", "rescaled", rescaled=True, **start)
-        return training.build(config, x)[0][0].weight
-
-    torch.testing.assert_close(first_weight(initial_scale=10.0), first_weight())
-    assert (first_weight(initial_shift=1.0) - first_weight()).abs().max() > 0.01
-    assert (first_weight(initial_spread=1.0) - first_weight()).abs().max() > 0.01
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import torch
 
 from layernorm.lab.claims import chapter_19, chapter_19_mnist
 from layernorm.lab.claims.chapter_19_mnist import FAMILY, MARGINS, SPEED
-from layernorm.lab.experiments import get, mnist
+from layernorm.lab.experiments import get
+from layernorm.lab.experiments.mnist import plan
 
 EXPERIMENT = get("mnist")
 
@@ -18,7 +19,7 @@ def test_claims_compare_arms_that_there_are_under_the_experiments_names():
     for contrast in FAMILY.values():
         assert {*contrast.favored, *contrast.other} <= set(EXPERIMENT.arms)
     for size in (128, 4, 1):
-        assert chapter_19_mnist.named("layer", size) == mnist.named("layer", size)
+        assert chapter_19_mnist.named("layer", size) == plan.named("layer", size)
     assert MARGINS[SPEED] == EXPERIMENT.margin
     assert EXPERIMENT.primary == SPEED
 

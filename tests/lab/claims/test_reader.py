@@ -12,7 +12,7 @@ from layernorm.lab.claims import chapter_15_reader as chapter
 from layernorm.lab.claims.chapter_15_reader import ERROR, FAMILY, MARGINS, SECONDS, SPEED
 from layernorm.lab.data.cloze_baselines import best_trivial
 from layernorm.lab.experiments import get
-from layernorm.lab.experiments.attentive_reader_task import held_out
+from layernorm.lab.experiments.attentive_reader.model import held_out
 
 EXPERIMENT = get("attentive_reader")
 SEEDS = range(10)

@@ -3,8 +3,8 @@
 import torch
 
 from layernorm.lab.data.cloze import Stories, World, draw
-from layernorm.lab.experiments import attentive_reader_task as task
 from layernorm.lab.experiments import get
+from layernorm.lab.experiments.attentive_reader import model as task
 from layernorm.lab.experiments.batches import generator
 from layernorm.lab.experiments.checkpoint import seeded
 

@@ -9,7 +9,7 @@ from lab.experiments.small_reader import CPU, WORLD, made, options, stories
 from torch import nn
 
 from layernorm.lab.data.cloze import FIRST, PLACEHOLDER, Stories
-from layernorm.lab.experiments.attentive_reader_model import Reader, rescale_
+from layernorm.lab.experiments.attentive_reader.model import Reader, rescale_
 from layernorm.lab.experiments.batches import generator
 from layernorm.lab.experiments.checkpoint import seeded
 from layernorm.recurrent import BatchNormLSTM, LayerNormLSTM

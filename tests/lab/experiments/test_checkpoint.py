@@ -12,8 +12,8 @@ import torch
 from lab.experiments import toy_experiment
 
 from layernorm.lab import records
-from layernorm.lab.experiments import checkpoint, get, loop
-from layernorm.lab.experiments.loop import train
+from layernorm.lab.experiments import checkpoint, get, run
+from layernorm.lab.experiments.run import train
 
 OPTIONS = {"updates": 80, "evaluations": 8, "pythons": True}
 KILLED = -signal.SIGKILL
@@ -247,7 +247,7 @@ def test_checkpoints_keep_their_distance(monkeypatch):
         now += 1.0
         return now
 
-    monkeypatch.setattr(loop.time, "monotonic", clock)
+    monkeypatch.setattr(run.time, "monotonic", clock)
     monkeypatch.setattr(checkpoint, "write", lambda file, state: written.append(now))
     train(config(), checkpoint_seconds=2.5)
     assert len(written) == 2  # of eight readings, on a clock that each glance moves by a second
@@ -256,8 +256,8 @@ def test_checkpoints_keep_their_distance(monkeypatch):
 
 
 CLI = """
-from layernorm.lab.experiments import loop
-loop.train.__kwdefaults__["checkpoint_seconds"] = 0.0
+from layernorm.lab.experiments import run
+run.train.__kwdefaults__["checkpoint_seconds"] = 0.0
 from layernorm.cli import app
 app()
 """

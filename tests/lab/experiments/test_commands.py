@@ -1,7 +1,6 @@
 """`layernorm run`, `layernorm sweep` and `layernorm bench engine`, as they are typed."""
 
 import errno
-from concurrent.futures import Future
 
 import pytest
 from lab.experiments import toy_experiment
@@ -9,8 +8,10 @@ from typer.testing import CliRunner
 
 from layernorm.cli import app
 from layernorm.lab import records
-from layernorm.lab.experiments import get, loop, terminal, workers
+from layernorm.lab.experiments import get, terminal
+from layernorm.lab.experiments import sweep as engine
 from layernorm.lab.experiments.planning import Sweep
+from layernorm.lab.experiments.run import train
 
 
 @pytest.fixture(autouse=True)
@@ -18,30 +19,9 @@ def toy(monkeypatch, tmp_path):
     toy_experiment.use(monkeypatch, tmp_path)
 
 
-class Here:
-    """A pool that works in this process at once."""
-
-    def __init__(self, workers, threads):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def submit(self, work, config):
-        future = Future()
-        try:
-            future.set_result(work(config))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-
 @pytest.fixture
 def here(monkeypatch):
-    monkeypatch.setattr(workers, "_pool", Here)
+    monkeypatch.setattr(engine, "_pool", toy_experiment.Here)
 
 
 def layernorm(*arguments):
@@ -70,7 +50,7 @@ def test_a_run_shows_metrics_as_they_come_and_its_final_ones():
     result = run("--set", "learning_rate=0.02")
     said = result.stderr.splitlines()
     assert [line.split(":")[0] for line in said] == [f"update {n} of 30" for n in (0, 10, 20, 30)]
-    record = loop.train(get("toy").config("book", "layer", 0, learning_rate=0.02), save=False)
+    record = train(get("toy").config("book", "layer", 0, learning_rate=0.02), save=False)
     final = record.result["final"]
     assert f"test_nll {final['test_nll']:.4g}" in said[-1]
     *metrics, last = result.stdout.splitlines()
@@ -115,13 +95,13 @@ def test_a_run_goes_on_from_its_checkpoint():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        loop.train(config, checkpoint_seconds=0, progress=stop)
+        train(config, checkpoint_seconds=0, progress=stop)
     result = run("--set", "learning_rate=0.02")
     assert [line.split(":")[0] for line in result.stderr.splitlines()] == [
         "update 20 of 30",
         "update 30 of 30",
     ]
-    whole = loop.train(config, save=False).result
+    whole = train(config, save=False).result
     assert records.read(records.path(config.document())).result == whole
 
 
@@ -135,7 +115,7 @@ def test_a_run_that_diverges_says_where_and_is_kept():
 def test_a_run_takes_the_learning_rate_that_was_tuned(here):
     assert "layer is not tuned with these options: learning_rate is 0.001" in run().stderr
     sweep = Sweep("toy", "book", ("layer",))
-    rate = sweep.rate(workers.carry_out(sweep).done, "layer")
+    rate = sweep.rate(engine.carry_out(sweep).done, "layer")
     assert terminal.configuration("toy", "book", "layer", 5, []).options.learning_rate == rate
     assert terminal.configuration("toy", "book", "layer", 5, ["learning_rate=0.3"]).options == (
         get("toy").config("book", "layer", 5, learning_rate=0.3).options

@@ -5,8 +5,9 @@ import itertools
 import pytest
 import torch
 
-from layernorm.lab.experiments import convnet_border, convnet_model
-from layernorm.lab.experiments.convnet import ConvNetOptions
+from layernorm.lab.experiments.convnet import border as convnet_border
+from layernorm.lab.experiments.convnet import model as convnet_model
+from layernorm.lab.experiments.convnet.plan import ConvNetOptions
 from layernorm.lab.experiments.options import make
 
 

@@ -109,6 +109,10 @@ def test_names_and_seeds_that_do_not_exist_are_refused(call, message):
     [
         ({"select": "test_nll"}, "select must be a metric of validation examples, got 'test_nll'"),
         ({"averaged": ("test_nll",)}, "averaged must hold 'validation_nll'"),
+        (
+            {"tuned_on": "test_nll"},
+            "tuned_on must be a metric of validation examples, got 'test_nll'",
+        ),
         ({"profiles": {"book": Profile(("leyer",))}}, "unknown arm 'leyer'"),
     ],
 )

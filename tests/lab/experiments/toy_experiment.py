@@ -8,6 +8,8 @@ import multiprocessing
 import os
 import random
 import sys
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from typing import Literal
 
 import numpy as np
@@ -115,16 +117,44 @@ EXPERIMENT = Experiment(
 )
 
 
+class Here:
+    """A pool that works in this process at once; `dies(config)`: the pool breaks with that run."""
+
+    dies = staticmethod(lambda config: False)
+
+    def __init__(self, workers, threads):
+        self.broken = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def submit(self, work, config):
+        if self.broken:
+            raise BrokenProcessPool
+        future = Future()
+        self.broken = self.dies(config)
+        try:
+            if self.broken:
+                raise BrokenProcessPool
+            future.set_result(work(config))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
 def register() -> None:
     """Make it known under its name to this process."""
     experiments.NAMES = tuple(dict.fromkeys((*experiments.NAMES, "toy")))
-    sys.modules["layernorm.lab.experiments.toy"] = sys.modules[__name__]
+    sys.modules["layernorm.lab.experiments.toy.plan"] = sys.modules[__name__]
 
 
 def use(monkeypatch, tmp_path) -> None:
     """Register it for one test, whose runs lie in its own folder; there are no published ones."""
     monkeypatch.setattr(experiments, "NAMES", (*experiments.NAMES, "toy"))
-    monkeypatch.setitem(sys.modules, "layernorm.lab.experiments.toy", sys.modules[__name__])
+    monkeypatch.setitem(sys.modules, "layernorm.lab.experiments.toy.plan", sys.modules[__name__])
     monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
     published = tmp_path / "published"
     monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: published)

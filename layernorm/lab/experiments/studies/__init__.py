@@ -1,14 +1,21 @@
-"""The small studies: a fully connected net on the digits, each run well under a second (Part I),
-and a recurrent layer on tasks with a long lag, a few seconds each (`sequences`).
+"""The small studies of Parts I and III: plans over the one engine, like the other experiments.
 
-A study is a plan that is fixed before its runs: arms, update budget, learning rates, seeds,
-primary metric, margin. `train` is the unit of work (configuration in, record out), `tune` picks
-each arm's learning rate on validation with a seed of its own, `run` repeats the tuned arms over
-fresh seeds. `python -m layernorm.lab.experiments.studies NAME` does all three and publishes the
-records that claims and chapters read.
+    layernorm sweep drift --profile book
+
+trains a fully connected net on the digits (`digits`, well under a second a run), or a recurrent
+layer on tasks with a long lag (`sequences`) and on rows of digits (`digit_rows`), a few seconds.
 """
 
-from layernorm.lab.experiments.studies.planning import Plan, plan, run, train, tune, tuned
-from layernorm.lab.experiments.studies.training import Config
+from __future__ import annotations
 
-__all__ = ["Config", "Plan", "plan", "run", "train", "tune", "tuned"]
+from typing import ClassVar, Literal
+
+from layernorm.lab.experiments.options import CommonOptions
+
+
+class StudyOptions(CommonOptions):
+    """Options of a study: the norm of the gradient is cut at `clip` (None: not) in all its runs."""
+
+    fused: ClassVar[bool | None] = None
+    precision: ClassVar[Literal["float32"]] = "float32"
+    clip: ClassVar[float | None] = None

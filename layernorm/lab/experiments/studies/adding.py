@@ -12,29 +12,27 @@ the plain LSTM solves the task within the budget.
 
 A comparison is inconclusive if one of its arms does not learn: if the interval of its final test
 loss is not all below the error of guessing, or if its loss on 32 sequences that it is trained on
-(profile `overfit`) stays above a tenth of that.
+(profile `book_overfit`) stays above a tenth of that.
 
 Besides, every arm is tried on sequences of twice the length (`longer_loss`): `paper` generalizes to
 them if the interval of this loss lies below a tenth of that of guessing, and does not if it lies
 above half of it.
 """
 
-from layernorm.lab.experiments.studies.planning import Plan
-from layernorm.lab.experiments.studies.sequences import Config
+from layernorm.lab.experiments.experiment import Experiment, Profile
+from layernorm.lab.experiments.studies.sequences import ON_LAGS
 from layernorm.recurrent.variants import VARIANTS
 
 STEPS = 50
 COMMON = {"task": "adding", "steps": STEPS, "updates": 700, "evaluations": 20}
 
-PLAN = Plan(
+EXPERIMENT = Experiment(
     name="adding",
     question="Where should an LSTM be normalized to learn to add over a long lag?",
     arms={"none": COMMON, "rescaled": {"rescaled": True, **COMMON}}
     | {variant: {"method": "layer", "variant": variant, **COMMON} for variant in VARIANTS},
+    profiles={"book": Profile(seeds=tuple(range(8)), learning_rates=(1e-3, 3e-3, 1e-2, 3e-2))},
     primary="mean_test_loss",
     margin=0.01,
-    learning_rates=(1e-3, 3e-3, 1e-2, 3e-2),
-    seeds=tuple(range(8)),
-    tuned_on="mean_validation_loss",
-    configuration=Config,
+    **ON_LAGS,
 )

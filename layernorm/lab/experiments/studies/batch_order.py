@@ -6,7 +6,8 @@ normalization beyond that is a difference of differences, (sorted − shuffled) 
 overfits: their test loss at the update where their training loss first falls to `LEVEL`.
 """
 
-from layernorm.lab.experiments.studies.planning import Plan
+from layernorm.lab.experiments.experiment import Experiment, Profile
+from layernorm.lab.experiments.studies.digits import ON_DIGITS
 
 UPDATES = 500
 BATCH_SIZE = 32  # about 120 training examples a class, so most sorted batches hold one class
@@ -19,7 +20,7 @@ _METHODS = {
     "layer": {"method": "layer"},
 }
 
-PLAN = Plan(
+EXPERIMENT = Experiment(
     name="batch_order",
     question="Does batch normalization need batches that are scattered over the classes?",
     arms={
@@ -33,8 +34,9 @@ PLAN = Plan(
         for order in ("shuffled", "sorted")
         for arm, options in _METHODS.items()
     },
+    profiles={"book": Profile(seeds=tuple(range(10)), learning_rates=(1e-3, 3e-3, 1e-2, 3e-2))},
     primary="test_error",
     margin=1.0,
-    learning_rates=(1e-3, 3e-3, 1e-2, 3e-2),
-    seeds=tuple(range(10)),
+    tuned_on="validation_nll",
+    **ON_DIGITS,
 )

@@ -11,7 +11,8 @@ curve at batch 128; 1 point is three of the 300 test examples. Ten seeds, becaus
 five is three quarters wider and eight comparisons share the family's 2.5 %.
 """
 
-from layernorm.lab.experiments.studies.planning import Plan
+from layernorm.lab.experiments.experiment import Experiment, Profile
+from layernorm.lab.experiments.studies.digits import ON_DIGITS
 
 EPOCHS = 10
 TRAINING_EXAMPLES = 1197
@@ -27,7 +28,7 @@ _METHODS = {
     "layer": {"method": "layer"},
 }
 
-PLAN = Plan(
+EXPERIMENT = Experiment(
     name="batch_size",
     question="How fast does each method learn the digits at batch 128, 4 and 1, and how well?",
     arms={
@@ -40,9 +41,13 @@ PLAN = Plan(
         for arm, options in _METHODS.items()
         if not (arm == "batch" and size == 1)  # refused: one value per unit has no variance
     },
+    overfit_of_arm={
+        f"{arm}-{size}": {"batch_size": min(32, size)} for arm in _METHODS for size in SIZES
+    },
+    profiles={
+        "book": Profile(seeds=tuple(range(10)), learning_rates=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2))
+    },
     primary="mean_test_nll",
     margin=0.01,
-    learning_rates=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
-    seeds=tuple(range(10)),
-    tuned_on="mean_validation_nll",
+    **ON_DIGITS,
 )

@@ -6,21 +6,19 @@ nats a symbol; the margin is 0.05 nats. Lag and budget were set in a pilot of `n
 `paper` (lags 20 and 30, two rates, the seed of the tuning).
 """
 
+from layernorm.lab.experiments.experiment import Experiment, Profile
 from layernorm.lab.experiments.studies import adding
-from layernorm.lab.experiments.studies.planning import Plan
-from layernorm.lab.experiments.studies.sequences import Config
+from layernorm.lab.experiments.studies.sequences import ON_LAGS
 
 LAG = 20
 CHANGED = {"task": "copy", "steps": LAG, "updates": 600, "evaluations": 20}
 
-PLAN = Plan(
+EXPERIMENT = Experiment(
     name="copy_memory",
     question="Where should an LSTM be normalized to learn to repeat symbols after a lag?",
-    arms={arm: {**options, **CHANGED} for arm, options in adding.PLAN.arms.items()},
+    arms={arm: {**options, **CHANGED} for arm, options in adding.EXPERIMENT.arms.items()},
+    profiles={"book": Profile(seeds=tuple(range(8)), learning_rates=(1e-3, 3e-3, 1e-2, 3e-2))},
     primary="mean_test_loss",
     margin=0.05,
-    learning_rates=(1e-3, 3e-3, 1e-2, 3e-2),
-    seeds=tuple(range(8)),
-    tuned_on="mean_validation_loss",
-    configuration=Config,
+    **ON_LAGS,
 )

@@ -7,7 +7,8 @@ The constant is about eight standard deviations of the pixels: as a measurement 
 year, say, or a temperature in kelvin. Rate, metric and margin as in the study batch_size.
 """
 
-from layernorm.lab.experiments.studies.planning import Plan
+from layernorm.lab.experiments.experiment import Experiment, Profile
+from layernorm.lab.experiments.studies.digits import ON_DIGITS
 
 SHIFT = 3.0
 
@@ -17,7 +18,7 @@ _DATA = {
     "centered": {"input_shift": SHIFT, "centered": True},
 }
 
-PLAN = Plan(
+EXPERIMENT = Experiment(
     name="data_shift",
     question="Who learns as fast from a shifted data set, and does centering it help?",
     arms={
@@ -25,9 +26,10 @@ PLAN = Plan(
         for method in ("none", "batch", "layer")
         for kind, options in _DATA.items()
     },
+    profiles={
+        "book": Profile(seeds=tuple(range(10)), learning_rates=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2))
+    },
     primary="mean_test_nll",
     margin=0.01,
-    learning_rates=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
-    seeds=tuple(range(10)),
-    tuned_on="mean_validation_nll",
+    **ON_DIGITS,
 )

@@ -1,4 +1,4 @@
-"""One run of a study of batch statistics in recurrent nets: a configuration in, a record out.
+"""A recurrent layer on rows of digits: what the study of chapter 10 trains.
 
 A sequence is one to three digits, each read row by row, eight pixels a step; the question is which
 digit came last. Most sequences are short, so late steps rest on few cases.
@@ -7,19 +7,22 @@ digit came last. Most sequences are short, so late steps rest on few cases.
 from __future__ import annotations
 
 import copy
-import math
-import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
-from layernorm.lab import data, records
+from layernorm.lab.analysis.networks import rescale_lstm_
+from layernorm.lab.data.digits import SHA256
 from layernorm.lab.data.splits import Examples
-from layernorm.lab.experiments.studies.sequences import rescale_
+from layernorm.lab.experiments.batches import InTurn
+from layernorm.lab.experiments.options import Count, Positive
+from layernorm.lab.experiments.studies import StudyOptions
+from layernorm.lab.experiments.studies.digits import digits
 from layernorm.recurrent.batch_norm import TERMS, BatchNormLSTM
 from layernorm.recurrent.layers import LayerNormLSTM
 
@@ -27,50 +30,28 @@ ROWS = 8  # steps of one digit
 CHANCES = (0.6, 0.3, 0.1)  # of one, two and three digits in training
 LONGER = 6  # digits in the longer test sequences
 FORGET_BIAS = 1.0
-CLIP = 1.0  # norm of the gradient
 
 
-@dataclass(frozen=True)
-class Config:
-    """Everything that decides the outcome of a run.
-
-    `method`: `none` is `torch.nn.LSTM`, `layer` is `LayerNormLSTM`, `batch` is `BatchNormLSTM`.
+class RowOptions(StudyOptions):
+    """`method`: `none` is `torch.nn.LSTM`, `layer` is `LayerNormLSTM`, `batch` is `BatchNormLSTM`.
     `gain`: where all gains start. `padded`: with `batch`, short sequences are filled up with blank
-    rows that count in the statistics. `rescaled`: the control, `nn.LSTM` whose summed inputs start
-    with unit variance. `examples`: train on that many fixed sequences, None for fresh ones.
-    `evaluations`: how many times the curves are read, evenly over the updates, besides the start.
-    """
+    rows that count in the statistics. `examples`: train on that many fixed sequences, None for
+    fresh ones."""
 
-    study: str
-    arm: str
-    method: str = "none"
-    seed: int = 0
-    learning_rate: float = 1e-3
-    gain: float = 1.0
+    clip: ClassVar[float | None] = 1.0
+
+    method: Literal["none", "batch", "layer"] = "none"
+    batch_size: Count = 32
+    updates: Count = 300
+    evaluations: Count = 10
+    gain: Positive = 1.0
     padded: bool = False
-    rescaled: bool = False
-    hidden: int = 32
-    batch_size: int = 32
-    updates: int = 300
-    examples: int | None = None
-    evaluations: int = 10
+    hidden: Count = 32
 
-    def __post_init__(self) -> None:
-        if self.method not in ("none", "batch", "layer"):
-            raise ValueError(f"method must be none, batch or layer, got {self.method!r}")
-        for name in ("learning_rate", "gain", "hidden", "batch_size", "updates", "evaluations"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be positive and finite, got {value}")
-        for name, method in (("padded", "batch"), ("rescaled", "none")):
-            if getattr(self, name) and self.method != method:
-                raise ValueError(f"{name} is for method {method!r} only, got {self.method!r}")
-        if self.evaluations > self.updates:
-            raise ValueError(f"evaluations must be at most updates ({self.updates})")
-        if self.examples is not None and self.batch_size > self.examples:
-            raise ValueError(
-                f"batch_size {self.batch_size} exceeds the {self.examples} training examples"
-            )
+    def check(self) -> None:
+        super().check()
+        if self.padded and self.method != "batch":
+            raise ValueError(f"padded is for method 'batch' only, got {self.method!r}")
 
 
 @dataclass(frozen=True)
@@ -86,15 +67,13 @@ class Batch:
         return pack_padded_sequence(self.x, self.lengths, enforce_sorted=False)
 
 
-def sequences(
-    examples: Examples, last: Tensor, digits: Tensor, generator: torch.Generator
-) -> Batch:
-    """Sequences that end with the digits `last`, after `digits - 1` others drawn at random."""
-    most = int(digits.max())
+def sequences(examples: Examples, last: Tensor, count: Tensor, generator: torch.Generator) -> Batch:
+    """Sequences that end with the digits `last`, after `count - 1` others drawn at random."""
+    most = int(count.max())
     chosen = torch.randint(len(examples.y), (len(last), most), generator=generator)
-    chosen[torch.arange(len(last)), digits - 1] = last
+    chosen[torch.arange(len(last)), count - 1] = last
     x = examples.x[chosen].flatten(1, 2)  # (cases, most * 8, 8)
-    lengths = ROWS * digits
+    lengths = ROWS * count
     x = x * (torch.arange(x.shape[1]) < lengths[:, None]).unsqueeze(-1)
     return Batch(x.transpose(0, 1), lengths, examples.y[last])
 
@@ -119,18 +98,15 @@ class Classifier(nn.Module):
         return self.head(self.recurrent(batch.packed())[1][0][0])
 
 
-def build(config: Config) -> Classifier:
+def build(options: RowOptions, seed: int) -> Classifier:
     """The network at its start: weights and biases of torch's LSTM, the same for all arms of a
     seed, with biases 0 and the forget gate's `FORGET_BIAS`."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        lstm = nn.LSTM(ROWS, config.hidden)
-        net = Classifier(lstm, config.hidden, config.padded)
-        if config.method == "layer":
-            net.recurrent = LayerNormLSTM(ROWS, config.hidden, backend="reference")
-        if config.method == "batch":
-            steps = ROWS * len(CHANCES)
-            net.recurrent = BatchNormLSTM(ROWS, config.hidden, max_length=steps)
+    lstm = nn.LSTM(ROWS, options.hidden)
+    net = Classifier(lstm, options.hidden, options.padded)
+    if options.method == "layer":
+        net.recurrent = LayerNormLSTM(ROWS, options.hidden, backend="reference")
+    if options.method == "batch":
+        net.recurrent = BatchNormLSTM(ROWS, options.hidden, max_length=ROWS * len(CHANCES))
     with torch.no_grad():
         lstm.bias_hh_l0.zero_()
         lstm.bias_ih_l0.zero_().chunk(4)[1].fill_(FORGET_BIAS)
@@ -138,41 +114,40 @@ def build(config: Config) -> Classifier:
             if name in dict(lstm.named_parameters()):
                 parameter.copy_(getattr(lstm, name))
             elif not name.endswith("bias_l0"):
-                parameter.fill_(config.gain)
-    if config.rescaled:
-        generator = torch.Generator().manual_seed(config.seed)
-        train = data.digits().train
+                parameter.fill_(options.gain)
+    if options.rescaled:
+        generator = torch.Generator().manual_seed(seed)
         three = torch.full((300,), len(CHANCES))
-        rescale_(lstm, sequences(train, torch.arange(300), three, generator).x)
+        rescale_lstm_(lstm, sequences(digits().train, torch.arange(300), three, generator).x)
     return net
 
 
-def _batches(config: Config) -> Iterator[Batch]:
+def batches(options: RowOptions, seed: int) -> Iterator[Batch]:
     """One batch after another: fresh sequences, or again and again those of `examples`."""
-    generator = torch.Generator().manual_seed(config.seed)
-    train = data.digits().train
-    if config.examples is not None:
-        lengths = drawn_lengths(config.examples, generator)
-        fixed = sequences(train, torch.arange(config.examples), lengths, generator)
+    generator = torch.Generator().manual_seed(seed)
+    train = digits().train
+    if options.examples is not None:
+        lengths = drawn_lengths(options.examples, generator)
+        fixed = sequences(train, torch.arange(options.examples), lengths, generator)
     while True:
-        order = torch.randperm(config.examples or len(train.y), generator=generator)
-        for last in order.split(config.batch_size):
-            if len(last) < config.batch_size:
+        order = torch.randperm(options.examples or len(train.y), generator=generator)
+        for last in order.split(options.batch_size):
+            if len(last) < options.batch_size:
                 continue
-            if config.examples is None:
+            if options.examples is None:
                 yield sequences(train, last, drawn_lengths(len(last), generator), generator)
             else:
                 yield Batch(fixed.x[:, last], fixed.lengths[last], fixed.y[last])
 
 
-def held_out(part: str, digits: int | None = None) -> Batch:
+def held_out(part: str, count: int | None = None) -> Batch:
     """The 300 validation or test sequences, the same for every run; lengths as in training, or all
     of this many digits."""
-    examples = getattr(data.digits(), part)
+    examples = getattr(digits(), part)
     generator = torch.Generator().manual_seed({"validation": 1, "test": 2}[part])
     n = len(examples.y)
-    count = drawn_lengths(n, generator) if digits is None else torch.full((n,), digits)
-    return sequences(examples, torch.arange(n), count, generator)
+    counts = drawn_lengths(n, generator) if count is None else torch.full((n,), count)
+    return sequences(examples, torch.arange(n), counts, generator)
 
 
 @torch.no_grad()
@@ -210,11 +185,11 @@ def _for_longer(net: Classifier, steps: int) -> Classifier:
 
 
 @torch.no_grad()
-def with_repeated_statistics(net: Classifier, digits: int) -> Classifier:
+def with_repeated_statistics(net: Classifier, count: int) -> Classifier:
     """A copy whose statistics beyond the longest training sequence are those of its last digit,
     row for row, again and again."""
-    longer, old = _for_longer(net, ROWS * digits), net.recurrent
-    steps = torch.arange(ROWS * digits)
+    longer, old = _for_longer(net, ROWS * count), net.recurrent
+    steps = torch.arange(ROWS * count)
     last = old.max_length - ROWS
     rows = torch.where(steps < old.max_length, steps, last + steps % ROWS)
     for name, buffer in longer.recurrent.named_buffers():
@@ -223,96 +198,69 @@ def with_repeated_statistics(net: Classifier, digits: int) -> Classifier:
 
 
 @torch.no_grad()
-def with_own_statistics(net: Classifier, digits: int, seed: int) -> Classifier:
+def with_own_statistics(net: Classifier, count: int, seed: int) -> Classifier:
     """A copy that has statistics for each step of sequences of so many digits: averages over the
     training digits, in batches of 200."""
-    longer = _for_longer(net, ROWS * digits).train()
+    longer = _for_longer(net, ROWS * count).train()
     generator = torch.Generator().manual_seed(seed)
-    train = data.digits().train
+    train = digits().train
     for last in torch.randperm(len(train.y), generator=generator).split(200):
         if len(last) > 1:
-            count = torch.full((len(last),), digits)
-            longer(sequences(train, last, count, generator))
+            longer(sequences(train, last, torch.full((len(last),), count), generator))
     return longer
 
 
-def _final(net: Classifier, config: Config) -> dict[str, float]:
-    """Test sequences of a given number of digits, under several statistics where there are any."""
-    by_length = {f"test_{n}": held_out("test", n) for n in (*range(1, len(CHANCES) + 1), LONGER)}
-    out = scores(net, by_length)
-    if config.method == "batch" and not config.padded:
-        shared = copy.deepcopy(net)
-        share_statistics_(shared.recurrent)
-        out |= scores(shared, {"shared": held_out("test"), "shared_1": by_length["test_1"]})
-        for n in (len(CHANCES), LONGER):
-            own = with_own_statistics(net, n, config.seed)
-            out |= scores(own, {f"own_{n}": by_length[f"test_{n}"]})
-        repeated = with_repeated_statistics(net, LONGER)
-        out |= scores(repeated, {f"repeated_{LONGER}": by_length[f"test_{LONGER}"]})
-    return out
+class Rows:
+    """The task: which digit came last? It stays on the CPU, whatever the device.
 
+    Besides cross-entropy (nats) and error (percent) on validation and test sequences (and on those
+    of training where `examples` fixes them), at the end
 
-def train(config: Config, profile: str = "book") -> records.Record:
-    """Train one network with Adam and record its curves.
-
-    The record's `result` holds curves of cross-entropy (nats) and error (percent) on validation
-    and test sequences (and on the training sequences where `examples` fixes them), their final
-    values, and besides
-
-    - `mean_validation_nll`, `mean_test_nll`: the means of these curves after the start: low if the
-      arm learns fast;
     - `test_1_nll` to `test_3_nll`, `test_6_nll` and the errors: test sequences of 1, 2, 3 and 6
       digits, six being longer than any in training;
     - with `batch`: `shared_nll`, the test sequences under statistics shared by all steps, and
       `shared_1_nll`, those of one digit so; `own_3_nll` and `own_6_nll`, three and six digits under
       statistics that 200 cases give each of their steps; `repeated_6_nll`, six digits under those
       of the third digit for the three that follow.
-
-    A loss that is not finite stops the run, which is a result too (`diverged_at`, the update; final
-    values are then infinite).
     """
-    net = build(config)
-    parts = {part: held_out(part) for part in ("validation", "test")}
-    if config.examples is not None:
-        fixed = next(_batches(Config(**asdict(config) | {"batch_size": config.examples})))
-        parts["train"] = fixed
-    optimizer = torch.optim.Adam(net.parameters(), lr=config.learning_rate)
-    at = {round(i * config.updates / config.evaluations) for i in range(config.evaluations + 1)}
-    steps, rows, diverged_at, seconds = [0], [scores(net, parts)], None, 0.0
-    for step, batch in enumerate(_batches(config), start=1):
-        start = time.perf_counter()
-        loss = cross_entropy(net(batch), batch.y)
-        if not torch.isfinite(loss):
-            diverged_at = step
-            break
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(net.parameters(), CLIP)
-        optimizer.step()
-        seconds += time.perf_counter() - start
-        if step in at:
-            steps.append(step)
-            rows.append(scores(net, parts))
-        if step == config.updates:
-            break
-    curves = {name: {"step": steps, "value": [r[name] for r in rows]} for name in rows[0]}
-    final = rows[-1] | _final(net, config)
-    for part in ("validation", "test"):
-        final[f"mean_{part}_nll"] = sum(r[f"{part}_nll"] for r in rows[1:]) / max(1, len(rows) - 1)
-    if diverged_at is not None:
-        final = dict.fromkeys(final, math.inf)
-    result = {"curves": curves, "final": final, "diverged_at": diverged_at}
-    timing = {"seconds_per_update": seconds / max(1, (diverged_at or config.updates + 1) - 1)}
-    return records.new(_record_config(config, profile), result, timing, [train])
+
+    def __init__(self, options: RowOptions, seed: int, device: torch.device) -> None:
+        self.options, self.seed = options, seed
+        self.batches = InTurn(lambda: batches(options, seed))
+        self.parts = {part: held_out(part) for part in ("validation", "test")}
+        if options.examples is not None:
+            whole = options.model_copy(update={"batch_size": options.examples})
+            self.parts["train"] = next(batches(whole, seed))
+        self.model = build(options, seed)
+
+    def loss(self, step: int) -> Tensor:
+        batch = self.batches(step)
+        return cross_entropy(self.model(batch), batch.y)
+
+    def evaluate(self) -> dict[str, float]:
+        return scores(self.model, self.parts)
+
+    def final(self) -> dict[str, float]:
+        net, lengths = self.model, (*range(1, len(CHANCES) + 1), LONGER)
+        by_length = {f"test_{n}": held_out("test", n) for n in lengths}
+        out = scores(net, by_length)
+        if self.options.method == "batch" and not self.options.padded:
+            shared = copy.deepcopy(net)
+            share_statistics_(shared.recurrent)
+            out |= scores(shared, {"shared": held_out("test"), "shared_1": by_length["test_1"]})
+            for n in (len(CHANCES), LONGER):
+                own = with_own_statistics(net, n, self.seed)
+                out |= scores(own, {f"own_{n}": by_length[f"test_{n}"]})
+            repeated = with_repeated_statistics(net, LONGER)
+            out |= scores(repeated, {f"repeated_{LONGER}": by_length[f"test_{LONGER}"]})
+        return out
 
 
-def _record_config(config: Config, profile: str) -> dict:
-    options = asdict(config)
-    named = {key: options.pop(key) for key in ("arm", "method", "seed")}
-    return {
-        "experiment": options.pop("study"),
-        "profile": profile,
-        **named,
-        "options": options,
-        "data": data.digits().sha256,
-    }
+ON_DIGIT_ROWS: dict[str, Any] = {
+    "options": RowOptions,
+    "task": Rows,
+    "data": lambda options: SHA256,
+    "select": "validation_nll",
+    "averaged": ("validation_nll", "test_nll"),
+    "overfit": {"examples": 32, "batch_size": 32},
+}

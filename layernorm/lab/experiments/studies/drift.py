@@ -6,7 +6,8 @@ layer below causes, the units that saturate, their correlation. Every arm has it
 moves its summed inputs more.
 """
 
-from layernorm.lab.experiments.studies.planning import Plan
+from layernorm.lab.experiments.experiment import Experiment, Profile
+from layernorm.lab.experiments.studies.digits import ON_DIGITS
 
 ACTIVATIONS = ("tanh", "sigmoid", "relu")
 UPDATES = 300
@@ -19,7 +20,7 @@ _METHODS = {
     "layer/same": {"method": "layer"},
 }
 
-PLAN = Plan(
+EXPERIMENT = Experiment(
     name="drift",
     question="How do summed inputs drift, saturate and correlate while lower layers learn?",
     arms={
@@ -32,10 +33,9 @@ PLAN = Plan(
         for arm, options in _METHODS.items()
         for activation in ACTIVATIONS
     },
+    profiles={"book": Profile(seeds=tuple(range(10)), learning_rates=(1e-3, 3e-3, 1e-2, 3e-2))},
     primary="drift_below",
     margin=0.1,
     rate_of={f"layer/same-{activation}": f"rescaled-{activation}" for activation in ACTIVATIONS},
-    learning_rates=(1e-3, 3e-3, 1e-2, 3e-2),
-    seeds=tuple(range(10)),
-    tuned_on="mean_validation_nll",
+    **ON_DIGITS,
 )

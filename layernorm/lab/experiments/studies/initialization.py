@@ -11,7 +11,8 @@ unit-variance summed inputs, once and before training; a common factor is gone a
 needs no arms `small` and `large`.
 """
 
-from layernorm.lab.experiments.studies.planning import Plan
+from layernorm.lab.experiments.experiment import Experiment, Profile
+from layernorm.lab.experiments.studies.digits import ON_DIGITS
 
 SCHEMES = {
     "default": {},
@@ -41,14 +42,14 @@ def _options(method: str, scheme: str) -> dict:
     return {**METHODS[method], **SCHEMES[scheme], "updates": UPDATES, "evaluations": 10}
 
 
-PLAN = Plan(
+EXPERIMENT = Experiment(
     name="initialization",
     question="Which ways of drawing the first weights does each method not care about?",
     arms={f"{m}-{s}": _options(m, s) for m, s in _PAIRS}
     | {f"{m}-{s}-tuned": _options(m, s) for m, s in _TUNED_PAIRS},
+    profiles={"book": Profile(learning_rates=(1e-3, 3e-3, 1e-2, 3e-2))},
     primary="mean_train_nll",
     margin=0.02,
     rate_of={f"{m}-{s}": f"{m.split('/')[0]}-default" for m, s in _PAIRS if s != "default"},
-    learning_rates=(1e-3, 3e-3, 1e-2, 3e-2),
-    tuned_on="mean_validation_nll",
+    **ON_DIGITS,
 )

@@ -7,7 +7,8 @@ any scale, so one arm stands for all. Here the question is whether a network sti
 the metric is the test error at the end, in percent.
 """
 
-from layernorm.lab.experiments.studies.planning import Plan
+from layernorm.lab.experiments.experiment import Experiment, Profile
+from layernorm.lab.experiments.studies.digits import ON_DIGITS
 
 SCALES = {"default": 1.0, "small": 0.1, "large": 10.0}
 METHODS = ("none", "batch", "layer")
@@ -19,15 +20,15 @@ _STARTS = {
 }
 _OTHER = [arm for arm in _STARTS if not arm.endswith("default")]
 
-PLAN = Plan(
+EXPERIMENT = Experiment(
     name="initialization_deep",
     question="From which scales of the first weights does a deep network still learn?",
     arms=_STARTS
     | {f"{arm}-tuned": _STARTS[arm] for arm in _OTHER}
     | {"rescaled-default": {"method": "none", "rescaled": True, **_COMMON}},
+    profiles={"book": Profile(learning_rates=(1e-3, 3e-3, 1e-2, 3e-2))},
     primary="test_error",
     margin=1.0,
     rate_of={arm: f"{arm.split('-')[0]}-default" for arm in _OTHER},
-    learning_rates=(1e-3, 3e-3, 1e-2, 3e-2),
-    tuned_on="mean_validation_nll",
+    **ON_DIGITS,
 )

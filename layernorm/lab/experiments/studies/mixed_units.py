@@ -6,7 +6,8 @@ larger; `same` keeps one unit for all. Whatever happens to the input, the rest o
 the same; `layer-…` also normalizes the summed inputs of its hidden layers.
 """
 
-from layernorm.lab.experiments.studies.planning import Plan
+from layernorm.lab.experiments.experiment import Experiment, Profile
+from layernorm.lab.experiments.studies.digits import ON_DIGITS
 
 UNITS = {"same": (1.0,), "mixed": (100.0, 1.0, 1.0)}
 _INPUTS = {
@@ -22,7 +23,7 @@ _INPUTS = {
 # are both low). Verdict, fixed beforehand: normalizing over the case is worse than standardizing
 # each feature under mixed units, by more than the margin; and worse by more under mixed units than
 # under the same unit (difference in differences). Both comparisons in one family.
-PLAN = Plan(
+EXPERIMENT = Experiment(
     name="mixed_units",
     question="Does normalizing over a case's features hurt when their units differ?",
     arms={
@@ -30,8 +31,8 @@ PLAN = Plan(
         for units, scales in UNITS.items()
         for arm, options in _INPUTS.items()
     },
+    profiles={"book": Profile(learning_rates=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2))},
     primary="mean_test_nll",
     margin=0.02,
-    learning_rates=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
-    tuned_on="mean_validation_nll",
+    **ON_DIGITS,
 )

@@ -20,12 +20,12 @@ and the shares of the lengths were set in that pilot of one seed, 777, at one ra
 arms learn the task within 300 updates.
 """
 
-from layernorm.lab.experiments.studies.digit_rows import Config
-from layernorm.lab.experiments.studies.planning import Plan
+from layernorm.lab.experiments.experiment import Experiment, Profile
+from layernorm.lab.experiments.studies.digit_rows import ON_DIGIT_ROWS
 
 CONFIDENCE = 0.975  # of each of the two families
 
-PLAN = Plan(
+EXPERIMENT = Experiment(
     name="step_statistics",
     question="What do statistics for each step need, and where do they fail?",
     arms={
@@ -37,10 +37,8 @@ PLAN = Plan(
         "layer-1": {"method": "layer", "gain": 1.0},
         "layer-0.1": {"method": "layer", "gain": 0.1},
     },
+    profiles={"book": Profile(seeds=tuple(range(8)), learning_rates=(1e-3, 3e-3, 1e-2, 3e-2))},
     primary="mean_test_nll",
     margin=0.02,
-    learning_rates=(1e-3, 3e-3, 1e-2, 3e-2),
-    seeds=tuple(range(8)),
-    tuned_on="mean_validation_nll",
-    configuration=Config,
+    **ON_DIGIT_ROWS,
 )

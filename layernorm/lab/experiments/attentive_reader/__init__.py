@@ -1,0 +1,1 @@
+"""The attentive reader (chapter 15)."""

@@ -1,0 +1,194 @@
+"""The attentive reader (the paper's section 6.2): does layer normalization make it learn to read in
+fewer updates, and is it ahead of recurrent batch normalization, as the paper says?
+
+The model (`model`) and the arms follow Cooijmans et al. (2017), whose code and
+curves the paper uses; stories are drawn from a generator (`layernorm.lab.data.cloze`), fresh ones
+at every update, so that a run cannot learn them by heart. All arms of a seed start from the same
+weights and see the same stories.
+
+- `none`: `torch.nn.LSTM` with biases 0. `rescaled`: the control, the same with weights scaled so
+  that each term of every summed input starts with unit variance.
+- `layer`: the LSTMs, and they alone, are layer-normalized, gains start at 1; `layer/gain-0.1`.
+- `batch`: recurrent batch normalization with statistics for each step, gains start at 0.1;
+  `batch/gain-1`; `batch/everywhere`: before the tanhs of attention and answer, too;
+  `batch/sequence`: the input term with one mean and variance for the whole sequence, which
+  Cooijmans et al. found best and the paper leaves out.
+- `none/small`, `layer/small`: the same two with embeddings that start ten times smaller, as their
+  code has them small, too (at most 0.0095 with the paper's vocabulary).
+
+Not as in the paper: generated stories, sizes and budget (but in the profile `paper`), tuned rates,
+no dropout where every story is new, and embeddings and LSTMs that start as PyTorch starts them.
+Nobody says over what the statistics of `everywhere` are taken; here over all words, padding left
+out.
+
+Plan. Primary: the mean of the test error over the evaluations after the start, low if an arm leaves
+its plateaus after few updates; each arm at the rate with the lowest mean validation cross-entropy,
+seed 1000. Margin 2 points. An arm has learned if it errs clearly less than the best trivial
+strategy (the entity nearest to the question's verb) and knows 16 stories by heart. Budgets: 800
+updates in the notebook, where one takes some 10 ms (none), 11 (layer) and 30 (batch); 1800 in
+`standard`, whose stories have more markers, words and fillers, so that ten arms at ten seeds and
+four rates take about an hour on two cores.
+
+Pilots, one seed (900), rates from 0.003 to 0.006, about four minutes of one core in all, none part
+of a record. They led from stories that nothing learned in 1000 updates (every verb and object in
+two sentences of four, people named repeatedly, PyTorch's start of the reader's matrices) to these.
+At rate 0.004 the three arms tried learn to read: the notebook's stories in 400 updates (none), 800
+(layer) and 300 (batch), those of `standard` in 400, 1200 and 300. With embeddings that started at
+half their scale, and PyTorch's start of the reader's matrices, the order was `rescaled`, `layer`,
+`none`: hence the arms `…/small`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from layernorm.lab.data.cloze import World
+from layernorm.lab.experiments.attentive_reader.model import METHODS, AttentiveReader, held_out
+from layernorm.lab.experiments.experiment import Experiment, Profile
+from layernorm.lab.experiments.options import Count, Options, Positive
+
+WORLD = tuple(World.__dataclass_fields__)
+Chance = Annotated[float, Field(ge=0, lt=1)]
+
+
+class ReaderOptions(Options):
+    """What a run is made of, besides what all experiments share.
+
+    `hidden`, `embedding`: units of each LSTM, numbers of each word, which start with the standard
+    deviation `embedding_std`. `gain`: where the norms' gains start. `everywhere`, `statistics`
+    ("sequence": one for all steps of the input term), `min_samples` (cases that a step needs for
+    statistics of its own): of method `batch`. `learn_initial_state`: else the LSTMs start from 0.
+    `held_out`: stories of validation, and as many of test. The rest is `cloze.World`'s.
+    """
+
+    batch_size: Count = 64
+    clip: Positive | None = 10.0
+    hidden: Count = 64
+    embedding: Count = 32
+    embedding_std: Positive = 1.0
+    gain: Positive = 1.0
+    everywhere: bool = False
+    statistics: Literal["per_step", "sequence"] = "per_step"
+    min_samples: Annotated[int, Field(ge=2)] = 8
+    learn_initial_state: bool = False
+    dropout: Chance = 0.0
+    held_out: Count = 500
+    entities: Count = 10
+    verbs: Count = 4
+    objects: Count = 4
+    fillers: Count = 8
+    sentences: Count = 4
+    filled: Annotated[int, Field(ge=0)] = 1
+    coreference: Chance = 0.2
+
+    def world(self) -> World:
+        return World(**{name: getattr(self, name) for name in WORLD})
+
+    def check(self) -> None:
+        super().check()
+        self.world()
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        if self.method == "none" and self.gain != 1:
+            raise ValueError(
+                f"gain {self.gain} is where norms start, and method 'none' has none; leave it out"
+            )
+        for name, usual in (("everywhere", False), ("statistics", "per_step")):
+            if getattr(self, name) != usual and self.method != "batch":
+                raise ValueError(f"{name} is for method 'batch', got method {self.method!r}")
+        if self.method == "batch" and self.batch_size < self.min_samples:
+            raise ValueError(
+                f"batch_size must be at least min_samples ({self.min_samples}), got "
+                f"{self.batch_size}: no step would have statistics"
+            )
+
+
+BATCH = {"method": "batch", "gain": 0.1}
+ARMS = {
+    "none": {"method": "none"},
+    "rescaled": {"method": "none", "rescaled": True},
+    "layer": {"method": "layer"},
+    "layer/gain-0.1": {"method": "layer", "gain": 0.1},
+    "batch": BATCH,
+    "batch/gain-1": {"method": "batch"},
+    "batch/everywhere": {**BATCH, "everywhere": True},
+    "batch/sequence": {**BATCH, "statistics": "sequence"},
+    "none/small": {"method": "none", "embedding_std": 0.1},
+    "layer/small": {"method": "layer", "embedding_std": 0.1},
+}
+PAPER = {
+    "hidden": 240,
+    "embedding": 240,
+    "embedding_std": 0.0055,  # of the code's ±sqrt(6 / (vocabulary + embedding + 1))
+    "learning_rate": 8e-5,
+    "dropout": 0.5,
+    "learn_initial_state": True,
+    "updates": 800_000,
+    "evaluations": 800,
+    "held_out": 3924,
+    "entities": 500,
+    "verbs": 50,
+    "objects": 50,
+    "fillers": 65_829 - 604,
+    "filled": 40,
+}
+
+
+@cache
+def data_hash(world: World, cases: int) -> str:
+    return held_out(world, cases)["test"].sha256()
+
+
+EXPERIMENT = Experiment(
+    name="attentive_reader",
+    question="Does layer normalization make the attentive reader learn in fewer updates, and is it "
+    "ahead of recurrent batch normalization?",
+    options=ReaderOptions,
+    arms=ARMS,
+    task=AttentiveReader,
+    data=lambda options: data_hash(options.world(), options.held_out),
+    profiles={
+        "book": Profile(
+            arms=("none", "rescaled", "layer", "batch"),
+            seeds=(0, 1, 2),
+            learning_rates=(1e-3, 2e-3, 4e-3, 8e-3),
+            options={"updates": 800, "evaluations": 16},
+        ),
+        "standard": Profile(
+            seeds=tuple(range(10)),
+            learning_rates=(1e-3, 2e-3, 4e-3, 8e-3),
+            options={
+                "updates": 1800,
+                "evaluations": 18,
+                "held_out": 1000,
+                "entities": 15,
+                "verbs": 6,
+                "objects": 6,
+                "filled": 2,
+            },
+        ),
+        "paper": Profile(options=PAPER),
+    },
+    primary="mean_test_error",
+    margin=2.0,
+    select="validation_nll",
+    averaged=("validation_nll", "validation_error", "test_nll", "test_error"),
+    comparisons={
+        f"{favored} - {other}": (favored, other)
+        for favored, other in (
+            ("layer", "none"),
+            ("layer", "rescaled"),
+            ("layer", "batch"),
+            ("layer", "batch/everywhere"),
+            ("layer", "batch/sequence"),
+            ("layer", "layer/gain-0.1"),
+            ("batch", "batch/gain-1"),
+            ("batch", "batch/sequence"),
+            ("layer/small", "none/small"),
+        )
+    },
+    overfit={"examples": 16, "batch_size": 16, "updates": 300, "evaluations": 5},
+)

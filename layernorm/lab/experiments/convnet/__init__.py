@@ -1,0 +1,1 @@
+"""ConvNets (chapter 20)."""

@@ -1,0 +1,1 @@
+"""Permutation-invariant MNIST (chapter 19)."""

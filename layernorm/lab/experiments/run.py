@@ -1,0 +1,296 @@
+"""The one training loop: a configuration in, a record out.
+
+    record = train(get("mnist").config("book", "layer", seed=0))
+
+`train` can be killed at any moment: called again it goes on from the last checkpoint, to the same
+`result`, bit for bit, as without the interruption (same machine, device and number of threads).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from layernorm.lab import records
+from layernorm.lab.experiments import checkpoint
+from layernorm.lab.experiments.experiment import Config, Experiment
+
+ALONE = threading.RLock()  # runs in threads of one process share its random number generators
+CHECK_EVERY = 64  # updates after which losses are looked at: on a GPU each look waits for it
+
+Progress = Callable[[int, dict[str, float]], None]
+
+
+class Trainer:
+    """A run's model, optimizer and losses: what one update is."""
+
+    def __init__(self, experiment: Experiment, config: Config, device: torch.device) -> None:
+        options = config.options
+        self.device = device
+        self.task = experiment.task(options, config.seed, device)
+        self.model = self.task.model.train()
+        self.parameters = list(self.model.parameters())
+        self.optimizer = torch.optim.Adam(
+            self.parameters, lr=options.learning_rate, fused=options.fused
+        )
+        self.clip = options.clip
+        self.autocast = contextlib.nullcontext
+        if options.precision == "bfloat16":
+            self.autocast = lambda: torch.autocast(device.type, torch.bfloat16)
+        self.losses = torch.zeros(CHECK_EVERY, device=device)  # of the last updates
+        self.kept = 0
+
+    def update(self, step: int) -> None:
+        """One step of Adam on the batch of this update."""
+        with self.autocast():
+            loss = self.task.loss(step)
+        self.optimizer.zero_grad()
+        loss.backward()
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self.clip)
+        self.optimizer.step()
+        self.losses[self.kept] = loss.detach()
+        self.kept += 1
+
+    def look(self) -> list[float]:
+        """The losses since the last look."""
+        seen, self.kept = self.losses[: self.kept].tolist(), 0
+        return seen
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        self.model.eval()
+        with self.autocast():
+            metrics = self.task.evaluate()
+        self.model.train()
+        return metrics
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generators": checkpoint.generators(self.device),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        checkpoint.restore_generators(state["generators"], self.device)
+
+
+class Progressed:
+    """How far a run has come: the update, the curves so far, the losses since the last reading."""
+
+    def __init__(self) -> None:
+        self.step, self.seconds = 0, 0.0
+        self.steps: list[int] = []
+        self.rows: list[dict[str, float]] = []
+        self.losses: list[float] = []
+
+    def read(self, metrics: dict[str, float]) -> None:
+        """A metric that is not a number is infinite: as bad as can be, and it can be compared."""
+        row = {name: math.inf if math.isnan(value) else value for name, value in metrics.items()}
+        mean = math.fsum(self.losses) / len(self.losses) if self.losses else math.nan
+        self.steps.append(self.step)
+        self.rows.append({**row, "batch_loss": mean})
+        self.losses = []
+
+
+def summary(
+    experiment: Experiment, done: Progressed, diverged_at: int | None, final: dict[str, float]
+) -> dict[str, Any]:
+    """A record's `result`, as `loop.train` documents it."""
+    names = list(done.rows[0])
+    curves = {
+        name: {"step": done.steps, "value": [row[name] for row in done.rows]}
+        for name in names
+        if name != "batch_loss"
+    }
+    curves["batch_loss"] = {
+        "step": done.steps[1:],
+        "value": [row["batch_loss"] for row in done.rows[1:]],
+    }
+    if diverged_at is None:
+        last, later = done.rows[-1], done.rows[1:]
+    else:
+        last, later = dict.fromkeys(names, math.inf), [dict.fromkeys(names, math.inf)]
+    best = min(later, key=lambda row: row[experiment.select])
+    means = {f"mean_{name}": _mean([row[name] for row in later]) for name in experiment.averaged}
+    tests = {f"best_{name}": best[name] for name in names if name.startswith("test_")}
+    final = {**last, **means, **tests, **final}
+    return {"curves": curves, "final": final, "diverged_at": diverged_at}
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def device_of(name: str) -> torch.device:
+    """`auto` is the GPU if there is one. Raises `ValueError` for a device that is not here."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name not in ("cpu", "cuda"):
+        raise ValueError(f"device must be auto, cpu or cuda, got {name!r}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device 'cuda' is not here: torch finds no GPU; use auto or cpu")
+    return torch.device(name)
+
+
+def train(
+    config: Config,
+    *,
+    device: str = "auto",
+    root: str | Path | None = None,
+    save: bool = True,
+    checkpoint_seconds: float = 30.0,
+    progress: Progress | None = None,
+) -> records.Record:
+    """Train one configuration and save its record; from its last checkpoint, if it has one.
+
+    The record's `result` holds the curves of `Task.evaluate` and of `batch_loss`, the mean loss of
+    the batches since the last reading; as final metrics the last values, those of `Task.final`,
+    `mean_…` (the mean of a curve after the start) for the experiment's `averaged`, and
+    `best_test_…`, read where the metric `select` was lowest. A loss that is not finite stops the
+    run, which is a result too: `diverged_at` is the update, final metrics are infinite.
+
+    With `save=False` nothing is read or written. `progress(step, metrics)` is called at the start,
+    at each reading and, with empty metrics, now and then in between.
+
+    Raises:
+        OSError: there is no room for the run's files, or its record cannot be written.
+        ValueError: as the experiment's task does, for instance if batches exceed the data.
+    """
+    from layernorm.lab.experiments import get
+
+    experiment, on = get(config.experiment), device_of(device)
+    document = config.document()
+    file = records.path(document, root).with_suffix(".checkpoint") if save else None
+    depends = [*ENGINE, experiment.task, *experiment.depends_on]
+    code = records.digest(depends, document) if save else ""
+    state = checkpoint.left(file, code)
+    with ALONE, checkpoint.seeded(config.seed, on), _deterministic(on):
+        trainer, done = Trainer(experiment, config, on), Progressed()
+        if state is not None:
+            trainer.restore(state)
+            vars(done).update(state["done"])
+            _warn_of_another_setting(state, trainer)
+        if file is not None:
+            weights = trainer.parameters
+            tensors = [*trainer.model.state_dict().values(), *weights, *weights]
+            checkpoint.check_room(file.parent, tensors)
+        keeper = _Keeper(file, checkpoint_seconds, code)
+        diverged_at = _updates(trainer, done, config.options, keeper, progress or _silent)
+        final = trainer.task.final() if diverged_at is None else {}
+    result = summary(experiment, done, diverged_at, final)
+    timing = {"seconds_per_update": done.seconds / max(1, done.step)}
+    record = records.new(document, result, timing, depends)
+    if file is not None:
+        try:
+            records.save(record, root)
+        except OSError as error:
+            onward = "goes on from its checkpoint" if file.exists() else "starts anew"
+            raise OSError(
+                f"the record of this run cannot be written: {error}; make room and run it again: "
+                f"it {onward}"
+            ) from error
+        file.unlink(missing_ok=True)
+        checkpoint.sweep_up(file)
+    return record
+
+
+def _updates(
+    trainer: Trainer, done: Progressed, options: Any, keeper: _Keeper, progress: Progress
+) -> int | None:
+    """All updates that are left; returns the one whose loss was not finite, if one was."""
+    at = {round(i * options.updates / options.evaluations) for i in range(options.evaluations + 1)}
+    if not done.rows:
+        done.read(trainer.evaluate())
+        progress(0, done.rows[-1])
+    began = time.perf_counter()
+    for step in range(done.step + 1, options.updates + 1):
+        trainer.update(step)
+        if trainer.kept < CHECK_EVERY and step not in at:
+            continue
+        losses = trainer.look()
+        done.seconds += time.perf_counter() - began
+        done.step = step
+        for ago, loss in zip(range(len(losses) - 1, -1, -1), losses, strict=True):
+            if not math.isfinite(loss):
+                done.step = step - ago
+                return done.step
+        done.losses += losses
+        if step in at:
+            done.read(trainer.evaluate())
+        progress(step, done.rows[-1] if step in at else {})
+        keeper.keep(trainer, done)
+        began = time.perf_counter()
+    return None
+
+
+ENGINE = (Trainer, Progressed, summary, _updates)  # decide a result, besides the task
+
+
+class _Keeper:
+    """Writes checkpoints now and then; a full disk costs the checkpoints, not the run."""
+
+    def __init__(self, file: Path | None, seconds: float, code: str) -> None:
+        self.file, self.seconds, self.code = file, seconds, code
+        self.last = time.monotonic()
+
+    def keep(self, trainer: Trainer, done: Progressed) -> None:
+        if self.file is None or time.monotonic() - self.last < self.seconds:
+            return
+        state = {
+            **trainer.state(),
+            "done": vars(done),
+            **_setting(trainer),
+            "code": self.code,
+        }
+        try:
+            checkpoint.write(self.file, state)
+        except OSError as error:
+            checkpoint.say(f"no checkpoint of update {done.step}: {error}; the run goes on without")
+        self.last = time.monotonic()
+
+
+def _setting(trainer: Trainer) -> dict[str, Any]:
+    threads, version = torch.get_num_threads(), str(torch.__version__)
+    return {"device": trainer.device.type, "threads": threads, "torch": version}
+
+
+def _warn_of_another_setting(state: dict[str, Any], trainer: Trainer) -> None:
+    now = _setting(trainer)
+    was = {name: state[name] for name in now}
+    if was != now:
+        checkpoint.say(
+            f"the checkpoint was made with {was}, this is {now}: results may differ in their last "
+            "bits from those of an uninterrupted run"
+        )
+
+
+@contextlib.contextmanager
+def _deterministic(device: torch.device) -> Iterator[None]:
+    """On a GPU, only operations that give the same bits every time."""
+    if device.type != "cuda":
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def _silent(step: int, metrics: dict[str, float]) -> None:
+    pass

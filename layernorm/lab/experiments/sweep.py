@@ -1,0 +1,224 @@
+"""A sweep carried out, by worker processes of this machine, each with its share of the threads, or
+by an executor that is handed in, of a cluster for instance."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+
+from layernorm.lab import records
+from layernorm.lab.experiments import run
+from layernorm.lab.experiments.experiment import Config
+from layernorm.lab.experiments.planning import Sweep, finished
+
+
+def rates(name: str, profile: str = "book", arms: Sequence[str] = ()) -> dict[str, float]:
+    """Each arm's learning rate, as the published tuning runs choose it.
+
+    Raises `ValueError` if an arm has none.
+    """
+    sweep = Sweep(name, profile, tuple(arms), by_heart=False)
+    with records.published_only():
+        there = finished(name)
+    found = {arm: sweep.rate(there, arm) for arm in sweep.arms}
+    if missing := [arm for arm, rate in found.items() if rate is None]:
+        raise ValueError(
+            f"{name} has no published tuning of {', '.join(missing)}; run "
+            f"`layernorm sweep {name} --profile {profile}` and `layernorm records add`"
+        )
+    return found
+
+
+def live(
+    name: str,
+    profile: str = "book",
+    *,
+    arms: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    workers: int | None = 1,
+    **options: Any,
+) -> list[records.Record]:
+    """The runs of some arms and seeds (default: the plan's), arm by arm, made now and kept nowhere.
+
+    Each arm has the learning rate of the published tuning; `options` override that, and the plan.
+    They are made in this process, with more `workers` in as many others (None: one for each core).
+    """
+    from tqdm import tqdm
+
+    sweep = Sweep(name, profile, tuple(arms), tuple(seeds), options, by_heart=False)
+    if "learning_rate" in options:
+        rate = dict.fromkeys(sweep.arms, options["learning_rate"])
+    else:
+        rate = rates(name, profile, sweep.arms)
+    configs = [sweep.config(arm, seed, rate[arm]) for arm in sweep.arms for seed in sweep.seeds]
+    work = partial(run.train, device="cpu", save=False)
+    if workers == 1:
+        return [work(config) for config in tqdm(configs, desc=name, disable=None, leave=False)]
+    with _pool(workers or _cores(), 1) as pool:
+        return list(pool.map(work, configs))
+
+
+@dataclass
+class Outcome:
+    """What a sweep came to: all runs that are done, by key, and why the others are not."""
+
+    done: dict[str, records.Record]
+    failed: dict[str, Failure] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Failure:
+    config: Config
+    reason: str
+    log: Path
+
+
+class _Failed(Exception):
+    """A run's own error, in one line; its traceback is in the log."""
+
+
+def carry_out(
+    sweep: Sweep,
+    *,
+    workers: int | Executor | None = None,
+    threads: int = 1,
+    device: str = "auto",
+    root: str | Path | None = None,
+    done: Mapping[str, records.Record] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Outcome:
+    """Run what the sweep wants until nothing is left; what is done already is skipped.
+
+    A run that fails is reported and the rest finished. `workers` default to as many processes as
+    the cores hold with `threads` threads each, on a GPU to one. Or they are an executor, as
+    `concurrent.futures` has them: it gets all runs that can be started, and stays open. `done`:
+    what counts as done, by key; default all own and published runs. `progress(ended, known, name)`
+    is called after each run: how many ended, and are known to be needed (tuning may ask for more).
+
+    Raises:
+        ValueError: workers or threads are below 1, or the device is not here.
+        RuntimeError: no worker process can start: the script that calls this has no main guard.
+    """
+    for name, value in (("workers", workers), ("threads", threads)):
+        if isinstance(value, int) and value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    if workers is None:
+        one = run.device_of(device).type == "cuda"
+        workers = 1 if one else max(1, _cores() // threads)
+    outcome = Outcome(dict(finished(sweep.experiment, root) if done is None else done))
+    ended: set[str] = set()
+    work = partial(_work, device=device, root=root, threads=threads)
+
+    def note(key: str, config: Config, future: Future) -> None:
+        try:
+            record = future.result()
+            if not records.path(record.config, root).exists():
+                records.save(record, root)  # its worker has another disk
+            outcome.done[key] = record
+        except BrokenExecutor:
+            outcome.failed[key] = Failure(config, "its worker process died", _log(config, root))
+        except Exception as error:  # _Failed, or the record or the log could not be written
+            outcome.failed[key] = Failure(config, str(error), _log(config, root))
+        ended.add(key)
+        if progress is not None:
+            known = len(ended) + len(_left(sweep, outcome))
+            progress(len(ended), known, f"{config.arm} seed {config.seed}")
+
+    if not isinstance(workers, int):
+        _run_all(workers, None, work, sweep, outcome, note)
+    while _left(sweep, outcome):
+        with _pool(workers, threads) as pool:
+            suspects = _run_all(pool, workers, work, sweep, outcome, note)
+        for key, config in suspects.items():  # each by itself, to see which one it was
+            with _pool(1, threads) as pool:
+                note(key, config, pool.submit(work, config))
+    return outcome
+
+
+def _cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _left(sweep: Sweep, outcome: Outcome) -> dict[str, Config]:
+    wanted = {config.key(): config for config in sweep.wanted(outcome.done)}
+    return {key: config for key, config in wanted.items() if key not in outcome.failed}
+
+
+def _run_all(pool, at_most, work, sweep, outcome, note) -> dict[str, Config]:
+    """Keeps the pool busy until nothing is left; or, if there is a limit `at_most` and so the pool
+    is our own, until a worker dies: returns those that were then at work."""
+    at_work: dict[str, Config] = {}
+    ended: SimpleQueue[tuple[str, Future]] = SimpleQueue()
+    while True:
+        for key, config in _left(sweep, outcome).items():
+            if key not in at_work and (at_most is None or len(at_work) < at_most):
+                at_work[key] = config
+                future = _submitted(pool, work, config)
+                future.add_done_callback(lambda future, key=key: ended.put((key, future)))
+        if not at_work:
+            return {}
+        key, future = ended.get()
+        if at_most is not None and isinstance(future.exception(), BrokenExecutor):
+            return at_work
+        note(key, at_work.pop(key), future)
+
+
+def _submitted(pool, work: Callable, config: Config) -> Future:
+    try:
+        return pool.submit(work, config)
+    except RuntimeError as error:  # it is broken, or shut down
+        refused: Future = Future()
+        refused.set_exception(error)
+        return refused
+
+
+def _pool(workers: int, threads: int) -> ProcessPoolExecutor:
+    """New processes, not forks: torch's threads and CUDA do not survive a fork."""
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context, torch.set_num_threads, (threads,))
+    started = [pool.submit(os.getpid) for _ in range(workers)]
+    try:
+        started[0].result()
+    except BrokenProcessPool:
+        raise RuntimeError(
+            "no worker process could start. A worker imports the script that was started: what "
+            "starts a sweep must stand there under `if __name__ == '__main__':`, or each worker "
+            "starts the sweep again"
+        ) from None
+    return pool
+
+
+def _log(config: Config, root: str | Path | None) -> Path:
+    return records.path(config.document(), root).with_suffix(".log")
+
+
+def _work(config: Config, device: str, root: str | Path | None, threads: int) -> records.Record:
+    """One run in a worker. What it says goes to a log; an empty one is dropped."""
+    log = _log(config, root)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with run.ALONE, log.open("a", encoding="utf-8") as file, contextlib.redirect_stderr(file):
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            record = run.train(config, device=device, root=root)
+        except Exception as error:
+            traceback.print_exc()
+            raise _Failed(f"{type(error).__name__}: {error}") from None
+        finally:
+            torch.set_num_threads(before)
+    if not log.stat().st_size:
+        log.unlink()
+    return record

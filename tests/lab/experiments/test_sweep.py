@@ -1,0 +1,340 @@
+"""Sweeps in worker processes: what fails is reported and the rest finished, with the same bits."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from lab.experiments import toy_experiment
+from lab.experiments.toy_experiment import Here
+
+from layernorm.lab import records
+from layernorm.lab.experiments import run, timing
+from layernorm.lab.experiments import sweep as engine
+from layernorm.lab.experiments.planning import Sweep, finished
+from layernorm.lab.experiments.sweep import carry_out, live, rates
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch, tmp_path):
+    toy_experiment.use(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def here(monkeypatch):
+    monkeypatch.setattr(engine, "_pool", Here)
+    return Here
+
+
+def by_name(outcome):
+    return {f"{r.config['arm']} {r.config['seed']}": r for r in outcome.done.values()}
+
+
+def reasons(outcome):
+    return {failure.config.arm: failure.reason for failure in outcome.failed.values()}
+
+
+def test_processes_give_the_same_bits_and_what_fails_or_dies_is_blamed_alone():
+    sweep = Sweep("toy", "faulty", by_heart=False)
+    told = []
+    outcome = carry_out(sweep, workers=2, progress=lambda *about: told.append(about))
+    assert reasons(outcome) == {
+        "broken": "RuntimeError: the toy is broken",
+        "deadly": "its worker process died",
+    }
+    assert set(by_name(outcome)) == {"none 0", "layer 0"}
+    for record in outcome.done.values():
+        config = sweep.config(record.config["arm"], 0, sweep.rate({}, record.config["arm"]))
+        assert run.train(config, save=False).result == record.result
+        assert records.read(records.path(config.document())) == record
+        assert record.environment["threads"] == 1
+    logs = {failure.config.arm: failure.log for failure in outcome.failed.values()}
+    assert "Traceback" in logs["broken"].read_text()
+    assert 'raise RuntimeError("the toy is broken")' in logs["broken"].read_text()
+    left = {file.suffix for file in logs["broken"].parent.iterdir()}
+    assert left == {".json", ".log"}
+    assert [ended for ended, _, _ in told] == [1, 2, 3, 4]
+    assert {known for _, known, _ in told} == {4}
+    assert {name for _, _, name in told} == {f"{arm} seed 0" for arm in sweep.arms}
+
+
+def test_a_sweep_tunes_runs_and_is_then_done(here):
+    sweep = Sweep("toy", "book")
+    told = []
+    outcome = carry_out(sweep, workers=2, progress=lambda *about: told.append(about))
+    assert outcome.failed == {}
+    assert sweep.wanted(outcome.done) == []
+    assert len(sweep.runs(outcome.done)) == 6
+    assert [ended for ended, _, _ in told] == list(range(1, len(outcome.done) + 1))
+    assert told[-1][:2] == (len(outcome.done), len(outcome.done))
+    assert outcome.done == finished("toy")
+    assert not list(records.path(sweep.wanted({})[0].document()).parent.glob("*.log"))
+
+
+def test_what_is_done_is_not_run_again(here, monkeypatch):
+    sweep = Sweep("toy", "plain", ("none", "layer"), (0, 1), by_heart=False)
+    first = carry_out(replace(sweep, seeds=(0,)))
+    trained = []
+    train = run.train
+    monkeypatch.setattr(
+        run, "train", lambda c, **rest: trained.append((c.arm, c.seed)) or train(c, **rest)
+    )
+    both = carry_out(sweep)
+    assert trained == [("none", 1), ("layer", 1)]
+    assert {key: both.done[key] for key in first.done} == first.done
+    carry_out(sweep)
+    assert len(trained) == 2
+
+
+def test_tuning_that_is_published_counts_as_done(here, tmp_path):
+    sweep = Sweep("toy", "book", ("none",), by_heart=False)
+    outcome = carry_out(sweep, root=tmp_path / "elsewhere")
+    tuning = tmp_path / "elsewhere" / "toy" / "book_tuning"
+    records.publish([tuning], folder=tmp_path / "published")
+    assert {config.profile for config in sweep.wanted(finished("toy"))} == {"book"}
+    again = carry_out(sweep)
+    assert again.done.keys() == outcome.done.keys()
+    assert not (tmp_path / "runs" / "toy" / "book_tuning").exists()
+
+
+def test_live_keeps_nothing_and_takes_the_published_rates(here, tmp_path, monkeypatch):
+    sweep = Sweep("toy", "book", ("none", "layer"))
+    outcome = carry_out(sweep, root=tmp_path / "elsewhere")
+    published = tmp_path / "published"
+    records.publish([tmp_path / "elsewhere"], folder=published)
+    before = set(tmp_path.rglob("*"))
+    trained = []
+    train = run.train
+    monkeypatch.setattr(
+        run, "train", lambda c, **rest: trained.append(c.profile) or train(c, **rest)
+    )
+    found = live("toy", arms=("none", "layer"))
+    assert trained == ["book"] * 4  # made anew, though published
+    assert [run.result for run in found] == [run.result for run in sweep.runs(outcome.done)]
+    assert set(tmp_path.rglob("*")) == before
+    short = live("toy", arms=["layer"], seeds=[5], updates=7)
+    assert [(r.config["arm"], r.config["seed"], r.config["options"]["updates"]) for r in short] == [
+        ("layer", 5, 7)
+    ]
+    assert rates("toy") == {arm: sweep.rate(outcome.done, arm) for arm in sweep.arms} | {
+        "rescaled": sweep.rate(outcome.done, "none")
+    }
+    chosen = short[0].config["options"]["learning_rate"]
+    assert chosen == sweep.rate(outcome.done, "layer")
+
+
+def test_live_runs_in_processes_are_those_of_this_one():
+    alone, two = (live("toy", "plain", arms=["none"], seeds=[0, 1], workers=n) for n in (1, 2))
+    assert [run.result for run in alone] == [run.result for run in two]
+
+
+def test_live_raises_what_failed_and_what_is_not_tuned():
+    with pytest.raises(RuntimeError, match="the toy is broken"):
+        live("toy", "faulty", arms=["broken"])
+    with pytest.raises(ValueError, match="no published tuning of layer; run `layernorm sweep toy"):
+        live("toy", arms=["layer"])
+
+
+def test_the_runs_of_a_pool_that_breaks_are_tried_alone(here, monkeypatch):
+    tries = []
+
+    def dies(config):
+        tries.append(config.arm)
+        return config.arm == "broken" and tries.count("broken") == 1
+
+    monkeypatch.setattr(here, "dies", staticmethod(dies))
+    sweep = Sweep("toy", "faulty", ("none", "broken", "layer"), by_heart=False)
+    outcome = carry_out(sweep, workers=3)  # layer is refused by a pool that is broken already
+    assert reasons(outcome) == {"broken": "RuntimeError: the toy is broken"}
+    assert set(by_name(outcome)) == {"none 0", "layer 0"}
+    assert tries.count("none") == tries.count("layer") == 1
+
+
+def test_a_log_that_cannot_be_written_fails_its_run_alone(here, monkeypatch):
+    real = engine._work
+
+    def full(config, **rest):
+        if config.arm == "none":
+            raise OSError(28, "No space left on device")
+        return real(config, **rest)
+
+    monkeypatch.setattr(engine, "_work", full)
+    outcome = carry_out(Sweep("toy", "plain", ("none", "layer"), (0,), by_heart=False))
+    assert reasons(outcome) == {"none": "[Errno 28] No space left on device"}
+    assert set(by_name(outcome)) == {"layer 0"}
+
+
+def test_what_a_run_says_is_in_its_log(here, monkeypatch):
+    def full(path, state):
+        raise OSError("full")
+
+    monkeypatch.setattr(run.checkpoint, "write", full)
+    monkeypatch.setattr(run, "train", partial(run.train, checkpoint_seconds=0))
+    sweep = Sweep("toy", "plain", ("none",), (0,), by_heart=False)
+    assert carry_out(sweep).failed == {}
+    log = records.path(sweep.config("none", 0, 0.001).document()).with_suffix(".log")
+    assert "no checkpoint of update 10: full; the run goes on without" in log.read_text()
+
+
+@pytest.mark.parametrize("name", ["workers", "threads"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_numbers_below_one_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got {value}"):
+        carry_out(Sweep("toy", "plain"), **{name: value})
+
+
+def test_workers_share_the_cores(monkeypatch):
+    asked = []
+
+    def pool(number, threads):
+        asked.append((number, threads))
+        return Here(number, threads)
+
+    monkeypatch.setattr(engine, "_pool", pool)
+    monkeypatch.setattr(engine, "_cores", lambda: 5)
+    sweep = Sweep("toy", "plain", ("none",), (0,), by_heart=False)
+    for done, (threads, expected) in enumerate([(1, 5), (2, 2), (9, 1)]):
+        carry_out(replace(sweep, seeds=(done,)), threads=threads, device="cpu")
+        assert asked.pop() == (expected, threads)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_threads_that_are_handed_in_give_the_same_bits_as_one_run_alone(workers):
+    sweep = Sweep("toy", "faulty", ("none", "broken", "layer"))
+    before = torch.get_num_threads()
+    with ThreadPoolExecutor(workers) as pool:
+        outcome = carry_out(sweep, workers=pool)
+        assert pool.submit(int).result() == 0  # it is still open
+    assert set(reasons(outcome).items()) == {("broken", "RuntimeError: the toy is broken")}
+    assert len(outcome.done) == 4  # two seeds, two by heart
+    for record in outcome.done.values():
+        options = {**record.config["options"], "method": record.config["method"]}
+        seed, arm = record.config["seed"], record.config["arm"]
+        config = toy_experiment.EXPERIMENT.config("faulty", arm, seed, **options)
+        assert run.train(config, save=False).result == record.result
+    assert torch.get_num_threads() == before
+
+
+def test_processes_that_are_handed_in_are_asked_for_all_that_can_be_started(tmp_path):
+    sweep = Sweep("toy", "plain", ("none", "layer"), by_heart=False)
+    asked = []
+
+    class Counted(ProcessPoolExecutor):
+        def submit(self, *work):
+            asked.append(work)
+            return super().submit(*work)
+
+    with Counted(2, multiprocessing.get_context("spawn")) as pool:
+        outcome = carry_out(sweep, workers=pool)
+    assert len(asked) == len(outcome.done) == 6
+    for arm in sweep.arms:
+        config = sweep.config(arm, 0, 0.001)
+        assert outcome.done[config.key()].result == run.train(config, save=False).result
+
+
+def test_an_executor_that_breaks_or_is_shut_down_ends_the_sweep():
+    sweep = Sweep("toy", "faulty", ("deadly", "none"), by_heart=False)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        outcome = carry_out(sweep, workers=pool)
+    assert reasons(outcome) == dict.fromkeys(("deadly", "none"), "its worker process died")
+    closed = ThreadPoolExecutor(1)
+    closed.shutdown()
+    outcome = carry_out(sweep, workers=closed)
+    assert set(reasons(outcome).values()) == {"cannot schedule new futures after shutdown"}
+
+
+def test_a_record_made_on_another_disk_is_kept_here(tmp_path):
+    class Elsewhere(ThreadPoolExecutor):
+        def submit(self, work, config):
+            return super().submit(partial(work, root=tmp_path / "there"), config)
+
+    with Elsewhere(1) as pool:
+        carry_out(Sweep("toy", "plain", ("none",), (0,), by_heart=False), workers=pool)
+    kept = [{p.name for p in (tmp_path / d).rglob("*.json")} for d in ("there", "runs")]
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == 1
+
+
+SCRIPT = """
+from lab.experiments import toy_experiment
+from lab.experiments.toy_experiment import Here
+toy_experiment.register()
+from layernorm.lab.experiments.planning import Sweep
+from layernorm.lab.experiments.sweep import carry_out
+carry_out(Sweep("toy", "plain", ("none",), (0, 1), by_heart=False), workers=2)
+"""
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_script_without_a_main_guard_is_told_what_to_do(tmp_path, guarded):
+    file = tmp_path / "script.py"
+    lines = SCRIPT.strip().splitlines()
+    if guarded:
+        lines[-1] = f"if __name__ == '__main__':\n    {lines[-1]}"
+    file.write_text("\n".join(lines))
+    done = subprocess.run(
+        [sys.executable, file],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == (0 if guarded else 1), done.stderr
+    last = done.stderr.splitlines()[-1:] or [""]
+    assert ("under `if __name__ == '__main__':`" in last[0]) == (not guarded)
+    assert len(list(tmp_path.rglob("*.json"))) == 2 * guarded
+
+
+class Clock:
+    """Each update takes as many seconds as its arm's learning rate says."""
+
+    now = 0.0
+
+    def __call__(self):
+        return Clock.now
+
+
+def test_arms_are_timed_in_turns_and_their_records_say_so(here, monkeypatch):
+    sweep = Sweep("toy", "plain", ("layer", "batch"), (0, 1), by_heart=False)
+    done = carry_out(sweep).done
+    turns = []
+
+    class Timed(timing.Trainer):
+        def __init__(self, experiment, config, device):
+            super().__init__(experiment, config, device)
+            self.arm, self.seconds = config.arm, config.options.learning_rate
+
+        def update(self, step):
+            turns.append(self.arm)
+            Clock.now += self.seconds
+            super().update(step)
+
+    monkeypatch.setattr(timing, "Trainer", Timed)
+    monkeypatch.setattr(timing.time, "perf_counter", Clock())
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    found = timing.time_arms(sweep, done, threads=1, device="cpu")
+    assert found == {"layer": pytest.approx(0.001), "batch": pytest.approx(0.05)}
+    assert turns[:30] == ["layer"] * 10 + ["batch"] * 10 + ["layer"] * 10
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), state)
+    for made in finished("toy").values():
+        assert made.timing["seconds_per_update"] == found[made.config["arm"]]
+        assert made.result == done[made.key].result
+    frame = records.load("toy", "plain")
+    curve = frame[(frame.arm == "batch") & (frame.metric == "test_nll") & frame.step.notna()]
+    assert curve.seconds.tolist() == pytest.approx((0.05 * curve.step).tolist())
+
+
+def test_a_table_of_live_runs_is_the_table_of_records(here):
+    sweep = Sweep("toy", "plain", ("none", "layer"), (0, 1), by_heart=False)
+    outcome = carry_out(sweep)
+    frame = records.tidy(sweep.runs(outcome.done))
+    whole = records.load("toy", "plain")
+    order = ["arm", "seed", "metric", "step"]
+    frames = [f.sort_values(order).reset_index(drop=True) for f in (frame, whole)]
+    assert frames[0].equals(frames[1])
+    assert len(records.tidy([])) == 0
