@@ -1,5 +1,5 @@
-"""When must a chapter be executed again? When its code, a definition of the package that it reaches,
-or a published record that it names is no longer what it was.
+"""When must a chapter be executed again? When its code, a definition of the package that it
+reaches, or a published record that it names is no longer what it was.
 
 The answer of the last execution is stored in the notebook's metadata (`layernorm`), so that a fresh
 clone knows that its outputs are current. Definitions are followed and compared as for records

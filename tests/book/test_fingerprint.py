@@ -1,4 +1,4 @@
-"""What makes a chapter stale: the code it runs, the definitions it reaches, the records it names."""
+"""What makes a chapter stale: its code, the definitions it reaches, the records it names."""
 
 import nbformat
 import pytest
@@ -42,7 +42,7 @@ def package(tmp_path):
 
 
 CODE = (
-    "%matplotlib inline\nimport layernorm as ln\nimport layernorm.lazy\nln.lazy.g(ln.functional.f(1))",
+    "%matplotlib inline\nimport layernorm as ln, layernorm.lazy\nln.lazy.g(ln.functional.f(1))",
     "import importlib\nln.attribute.a\nimportlib.import_module('layernorm.by_name')",
     "from layernorm.lab import claims, records\nclaims.all()\nrecords.load('first')",
 )
