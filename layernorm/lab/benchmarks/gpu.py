@@ -18,10 +18,16 @@ from pathlib import Path
 
 import torch
 
-from layernorm.lab.benchmarks import norms_table, plans, recurrent_gpu, survey, training
-from layernorm.lab.benchmarks.implementations import BASELINE, OURS
-from layernorm.lab.benchmarks.plans import Case, Plan
-from layernorm.lab.benchmarks.report import MEASURED, NO_DEVICE, Row
+from layernorm.lab.benchmarks import training
+from layernorm.lab.benchmarks.measure.case import MEASURED, NO_DEVICE, Row, machine_of
+from layernorm.lab.benchmarks.measure.resume import Plan, run
+from layernorm.lab.benchmarks.measure.table import problems, shape
+from layernorm.lab.benchmarks.measure.timing import present
+from layernorm.lab.benchmarks.measure.words import device_of
+from layernorm.lab.benchmarks.norms import plan as norm_plans
+from layernorm.lab.benchmarks.norms.implementations import OURS
+from layernorm.lab.benchmarks.recurrent import plan as recurrent_plans
+from layernorm.lab.benchmarks.recurrent.subjects import ON_GPU
 
 LARGE = [(count, width) for count in (4096, 16384) for width in (1024, 2048, 4096, 8192, 16384)]
 SMALL = [(1, 1024), (16, 1024), (64, 1024), (4, 16384), (512, 128), (2048, 32)]
@@ -30,6 +36,7 @@ BANDWIDTH = {"forward": 0.90, "backward": 0.80}  # of the measured roof, at leas
 SPEED = {"forward": 1.2, "backward": 1.8}  # times torch's own, at least
 LEVEL = 1.01  # not behind: at most 1% slower, which is what two equal programs differ by
 SMALL_RATIO = 1.1  # to torch's own, at most
+BASELINE = "torch"
 RECURRENT = {"torch": 1 / 2, "script": 5}  # times the speed of cuDNN's and TorchScript's, at least
 
 
@@ -48,14 +55,19 @@ class Session:
     rows: list[Row] = field(default_factory=list)
     left: int = 0
 
-    def survey(self, plan: Plan) -> None:
-        """The cases of a plan of norms."""
-        done = 0
-        for _, rows in survey.run(plan, self.root, self.again, self.until):
+    def measure(self, plan: Plan) -> None:
+        """The cases of a plan, as far as there is time."""
+        self.left += len(plan)
+        for case, rows in run(plan, self.root, self.again, self.until):
             self.rows += rows
-            done += 1
-            print(norms_table.progress(rows), flush=True)
-        self.left += len(plan.cases) - done
+            self.left -= 1
+            print(f"{case}: {told(rows)}", flush=True)
+
+
+def told(rows: Sequence[Row]) -> str:
+    """Times of a case on one line, or why there are none."""
+    times = [f"{r.implementation} {r.seconds * 1e6:.1f} µs" for r in rows if r.seconds is not None]
+    return ", ".join(times) or rows[0].status
 
 
 Step = Callable[[Session], None]
@@ -64,49 +76,39 @@ Step = Callable[[Session], None]
 def large(session: Session) -> None:
     """Layer and RMS normalization where memory decides."""
     names, modes = ("layer", "rms"), ("forward", "backward", "forward+backward")
-    session.survey(_plan(session, names, LARGE, modes))
+    session.measure(norm_plans.cases(names, LARGE, TYPES, modes, session.device, profile="targets"))
 
 
 def small(session: Session) -> None:
     """Where launching decides; and the kernel's own time, from a captured graph."""
     names, modes = ("layer", "rms"), ("forward", "forward+backward")
-    session.survey(_plan(session, names, SMALL, modes))
-    session.survey(_plan(session, names, SMALL, modes, graph=True))
+    for graph in (False, True):
+        fields = {"profile": "targets", "graph": graph}
+        session.measure(norm_plans.cases(names, SMALL, TYPES, modes, session.device, **fields))
 
 
 def residual(session: Session) -> None:
     """x + residual and its layer normalization."""
-    session.survey(_plan(session, ("residual",), LARGE, ("forward", "backward")))
+    modes = ("forward", "backward")
+    session.measure(
+        norm_plans.cases(["residual"], LARGE, TYPES, modes, session.device, profile="targets")
+    )
 
 
 def recurrent(session: Session) -> None:
     """The layer-normalized LSTM and GRU against cuDNN's layers without norms and TorchScript's."""
-    device, done = str(session.device), 0
-    for name, rows in recurrent_gpu.run(device, session.root, session.again, session.until):
-        session.rows += rows
-        done += 1
-        print(name, flush=True)
-    session.left += len(recurrent_gpu.targets(device)) - done
+    session.measure(recurrent_plans.gpu_plan(str(session.device)))
 
 
 def updates(session: Session) -> None:
-    """Whole updates with each method, which `$LAYERNORM_RUNS` keeps."""
-    plan = training.plan(None, session.device.type, quick=False)
-    measured = training.run(plan, "cuda")
-    cases = [(model, shape) for model in plan.models for shape in training.SHAPES[model]]
-    for model, shape in cases:
-        if time.monotonic() >= session.until:
-            session.left += 1
-        else:
-            session.rows += next(measured)
-            print(f"{model} {'x'.join(map(str, shape))}", flush=True)
+    """Whole updates with each method."""
+    session.measure(training.plan(None, session.device.type, profile="cuda"))
 
 
 def tables(session: Session) -> None:
     """What `layernorm bench norms` shows: quickly, then everything."""
-    device = str(session.device)
-    session.survey(plans.plan(quick=True, device=device))
-    session.survey(plans.plan(device=device))
+    session.measure(norm_plans.plan(quick=True, device=str(session.device)))
+    session.measure(norm_plans.plan(device=str(session.device)))
 
 
 # In this order: what was aimed for first. A step takes a `Session`.
@@ -116,20 +118,20 @@ STEPS: list[Step] = [large, small, residual, recurrent, updates, tables]
 def verdicts(rows: Iterable[Row]) -> list[str]:
     """How our kernels stand to what was aimed for: a line for each case of `large` and `small`, and
     for each training step that was aimed for."""
-    cases: dict[tuple, dict[str, Row]] = {}
+    grouped: dict[tuple, dict[str, Row]] = {}
     for row in rows:
         if row.status == MEASURED:
             key = row.options.get("target", row.benchmark), row.mode, row.shape, row.dtype
-            cases.setdefault(key, {})[row.implementation] = row
+            grouped.setdefault(key, {})[row.implementation] = row
     lines = []
-    for (name, mode, shape, dtype), by in cases.items():
-        if recurrent_gpu.OURS in by and shape in recurrent_gpu.TARGETS and mode == "training":
+    for (name, mode, size, dtype), by in grouped.items():
+        if ON_GPU in by and size in recurrent_plans.TARGETS and mode == "training":
             lines.append(f"{name}: {_said(_recurrent(by))}")
         if OURS not in by or name.removesuffix("_graph") not in ("layer", "rms"):
             continue
-        checks = _small(by) if shape in SMALL else _large(mode, by) if shape in LARGE else []
+        checks = _small(by) if size in SMALL else _large(mode, by) if size in LARGE else []
         if checks:
-            lines.append(f"{name} {mode} {'x'.join(map(str, shape))} {dtype}: {_said(checks)}")
+            lines.append(f"{name} {mode} {shape(by[OURS], 'x')} {dtype}: {_said(checks)}")
     return lines
 
 
@@ -138,7 +140,7 @@ def _said(checks: list[tuple[str, bool]]) -> str:
 
 
 def _recurrent(by: dict[str, Row]) -> list[tuple[str, bool]]:
-    speeds = {name: _times(by, name, recurrent_gpu.OURS) for name in RECURRENT}
+    speeds = {name: _times(by, name, ON_GPU) for name in RECURRENT}
     return [
         (f"{speed:.2f} times {name}'s speed", speed >= RECURRENT[name])
         for name, speed in speeds.items()
@@ -169,23 +171,6 @@ def _times(by: dict[str, Row], other: str, ours: str = OURS) -> float | None:
     return by[other].seconds / by[ours].seconds if other in by else None
 
 
-def _plan(
-    session: Session,
-    names: Sequence[str],
-    sizes: Iterable[tuple[int, int]],
-    modes: Sequence[str],
-    graph: bool = False,
-) -> Plan:
-    cases = [
-        Case(name, *size, dtype, mode, "targets", graph)
-        for dtype in TYPES
-        for size in sizes
-        for name in names
-        for mode in modes
-    ]
-    return Plan(session.device, tuple(cases))
-
-
 def main(arguments: Sequence[str] | None = None) -> Session:
     names = [step.__name__ for step in STEPS]
     parser = argparse.ArgumentParser("layernorm.lab.benchmarks.gpu", description=__doc__)
@@ -198,20 +183,23 @@ def main(arguments: Sequence[str] | None = None) -> Session:
     if not given.minutes > 0:
         parser.error(f"--minutes: expected more than 0, got {given.minutes}")
     try:
-        device = plans.device_of(given.device)
+        device = device_of(given.device)
     except ValueError as error:
         parser.error(str(error))
     if given.out is not None:
         os.environ["LAYERNORM_RUNS"] = str(given.out)
     session = Session(device, time.monotonic() + 60 * given.minutes, given.out, given.again)
-    if not plans.present(device):
+    if not present(device):
         print(f"{device}: {NO_DEVICE}")
         return session
-    print(f"{survey.machine_of(device)}, torch {torch.__version__}", flush=True)
+    print(f"{machine_of(given.device, torch.get_num_threads())}, torch {torch.__version__}")
     for step in STEPS:
         if step.__name__ in given.steps:
             step(session)
-    print("\n".join([*norms_table.reasons(session.rows), *verdicts(session.rows)]))
+    others = norm_plans.absent(
+        norm_plans.cases(["layer", "rms", "residual"], SMALL[:1], TYPES[:1], ["forward"], device)
+    )
+    print("\n".join([*problems(session.rows), *others, *verdicts(session.rows)]))
     left = (
         f"{session.left} cases are left: the same command goes on" if session.left else "complete"
     )
