@@ -9,24 +9,23 @@ It needs torch, Triton, NumPy and jaxtyping alone. Each result is a file at once
 from __future__ import annotations
 
 import argparse
-import math
-import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
 
 from layernorm.lab.benchmarks import training
+from layernorm.lab.benchmarks.measure.byte_model import MODES
 from layernorm.lab.benchmarks.measure.case import MEASURED, NO_DEVICE, Row, machine_of
 from layernorm.lab.benchmarks.measure.resume import Plan, run
 from layernorm.lab.benchmarks.measure.table import problems, shape
 from layernorm.lab.benchmarks.measure.timing import present
 from layernorm.lab.benchmarks.measure.words import device_of
 from layernorm.lab.benchmarks.norms import plan as norm_plans
+from layernorm.lab.benchmarks.norms.case import OperationCase
 from layernorm.lab.benchmarks.norms.implementations import OURS
-from layernorm.lab.benchmarks.recurrent import plan as recurrent_plans
+from layernorm.lab.benchmarks.recurrent.plan import TARGETS, gpu_plan
 from layernorm.lab.benchmarks.recurrent.subjects import ON_GPU
 
 LARGE = [(count, width) for count in (4096, 16384) for width in (1024, 2048, 4096, 8192, 16384)]
@@ -40,83 +39,32 @@ BASELINE = "torch"
 RECURRENT = {"torch": 1 / 2, "script": 5}  # times the speed of cuDNN's and TorchScript's, at least
 
 
-@dataclass
-class Session:
-    """One call: where, until when (`time.monotonic()`), and what it found.
+def steps(device: torch.device) -> dict[str, Plan]:
+    """What there is to measure, in this order: what was aimed for comes first."""
+    norms, launches = ("layer", "rms"), ("forward", "forward+backward")
 
-    A step adds the rows it has, measured now or before, to `rows`, and the number of cases for
-    which there was no time to `left`. `root` is the folder of records (None: as everywhere).
-    """
+    def targets(names: Sequence[str], sizes: list, modes: Sequence[str], **fields: bool) -> Plan:
+        return norm_plans.cases(names, sizes, TYPES, modes, device, profile="targets", **fields)
 
-    device: torch.device
-    until: float = math.inf
-    root: Path | None = None
-    again: bool = False
-    rows: list[Row] = field(default_factory=list)
-    left: int = 0
-
-    def measure(self, plan: Plan) -> None:
-        """The cases of a plan, as far as there is time."""
-        self.left += len(plan)
-        for case, rows in run(plan, self.root, self.again, self.until):
-            self.rows += rows
-            self.left -= 1
-            print(f"{case}: {told(rows)}", flush=True)
-
-
-def told(rows: Sequence[Row]) -> str:
-    """Times of a case on one line, or why there are none."""
-    times = [f"{r.implementation} {r.seconds * 1e6:.1f} µs" for r in rows if r.seconds is not None]
-    return ", ".join(times) or rows[0].status
-
-
-Step = Callable[[Session], None]
-
-
-def large(session: Session) -> None:
-    """Layer and RMS normalization where memory decides."""
-    names, modes = ("layer", "rms"), ("forward", "backward", "forward+backward")
-    session.measure(norm_plans.cases(names, LARGE, TYPES, modes, session.device, profile="targets"))
-
-
-def small(session: Session) -> None:
-    """Where launching decides; and the kernel's own time, from a captured graph."""
-    names, modes = ("layer", "rms"), ("forward", "forward+backward")
-    for graph in (False, True):
-        fields = {"profile": "targets", "graph": graph}
-        session.measure(norm_plans.cases(names, SMALL, TYPES, modes, session.device, **fields))
-
-
-def residual(session: Session) -> None:
-    """x + residual and its layer normalization."""
-    modes = ("forward", "backward")
-    session.measure(
-        norm_plans.cases(["residual"], LARGE, TYPES, modes, session.device, profile="targets")
-    )
-
-
-def recurrent(session: Session) -> None:
-    """The layer-normalized LSTM and GRU against cuDNN's layers without norms and TorchScript's."""
-    session.measure(recurrent_plans.gpu_plan(str(session.device)))
-
-
-def updates(session: Session) -> None:
-    """Whole updates with each method."""
-    session.measure(training.plan(None, session.device.type, profile="cuda"))
-
-
-def tables(session: Session) -> None:
-    """What `layernorm bench norms` shows: quickly, then everything."""
-    session.measure(norm_plans.plan(quick=True, device=str(session.device)))
-    session.measure(norm_plans.plan(device=str(session.device)))
-
-
-# In this order: what was aimed for first. A step takes a `Session`.
-STEPS: list[Step] = [large, small, residual, recurrent, updates, tables]
+    return {
+        "large": targets(norms, LARGE, MODES),  # where memory decides
+        # where launching decides; and the kernel's own time, from a captured graph
+        "small": (
+            *targets(norms, SMALL, launches),
+            *targets(norms, SMALL, launches, graph=True),
+        ),
+        "residual": targets(("residual",), LARGE, ("forward", "backward")),
+        "recurrent": gpu_plan(str(device)),
+        "updates": training.plan(None, device.type, profile="cuda"),
+        "tables": (  # what `layernorm bench norms` shows: quickly, then everything
+            *norm_plans.plan(quick=True, device=str(device)),
+            *norm_plans.plan(device=str(device)),
+        ),
+    }
 
 
 def verdicts(rows: Iterable[Row]) -> list[str]:
-    """How our kernels stand to what was aimed for: a line for each case of `large` and `small`, and
+    """How our kernels stand to what was aimed for: a line for each case of LARGE and SMALL, and
     for each training step that was aimed for."""
     grouped: dict[tuple, dict[str, Row]] = {}
     for row in rows:
@@ -125,7 +73,7 @@ def verdicts(rows: Iterable[Row]) -> list[str]:
             grouped.setdefault(key, {})[row.implementation] = row
     lines = []
     for (name, mode, size, dtype), by in grouped.items():
-        if ON_GPU in by and size in recurrent_plans.TARGETS and mode == "training":
+        if ON_GPU in by and size in TARGETS and mode == "training":
             lines.append(f"{name}: {_said(_recurrent(by))}")
         if OURS not in by or name.removesuffix("_graph") not in ("layer", "rms"):
             continue
@@ -171,8 +119,9 @@ def _times(by: dict[str, Row], other: str, ours: str = OURS) -> float | None:
     return by[other].seconds / by[ours].seconds if other in by else None
 
 
-def main(arguments: Sequence[str] | None = None) -> Session:
-    names = [step.__name__ for step in STEPS]
+def main(arguments: Sequence[str] | None = None) -> list[Row]:
+    """The rows of what was measured, now or before."""
+    names = ("large", "small", "residual", "recurrent", "updates", "tables")
     parser = argparse.ArgumentParser("layernorm.lab.benchmarks.gpu", description=__doc__)
     parser.add_argument("--minutes", type=float, default=8.0, help="begin nothing later")
     parser.add_argument("--out", type=Path, help="folder of records; default $LAYERNORM_RUNS")
@@ -186,25 +135,26 @@ def main(arguments: Sequence[str] | None = None) -> Session:
         device = device_of(given.device)
     except ValueError as error:
         parser.error(str(error))
-    if given.out is not None:
-        os.environ["LAYERNORM_RUNS"] = str(given.out)
-    session = Session(device, time.monotonic() + 60 * given.minutes, given.out, given.again)
     if not present(device):
         print(f"{device}: {NO_DEVICE}")
-        return session
-    print(f"{machine_of(given.device, torch.get_num_threads())}, torch {torch.__version__}")
-    for step in STEPS:
-        if step.__name__ in given.steps:
-            step(session)
-    others = norm_plans.absent(
-        norm_plans.cases(["layer", "rms", "residual"], SMALL[:1], TYPES[:1], ["forward"], device)
-    )
-    print("\n".join([*problems(session.rows), *others, *verdicts(session.rows)]))
-    left = (
-        f"{session.left} cases are left: the same command goes on" if session.left else "complete"
-    )
-    print(left)
-    return session
+        return []
+    print(f"{machine_of(str(device), torch.get_num_threads())}, torch {torch.__version__}")
+    chosen = [plan for name, plan in steps(device).items() if name in given.steps]
+    plan = tuple(case for cases in chosen for case in cases)
+    rows, left = [], len(plan)
+    for case, found in run(plan, given.out, given.again, time.monotonic() + 60 * given.minutes):
+        rows, left = [*rows, *found], left - 1
+        print(f"{case}: {told(found)}", flush=True)
+    others = norm_plans.absent(tuple(case for case in plan if isinstance(case, OperationCase)))
+    print("\n".join([*problems(rows), *others, *verdicts(rows)]))
+    print(f"{left} cases are left: the same command goes on" if left else "complete")
+    return rows
+
+
+def told(rows: Sequence[Row]) -> str:
+    """Times of a case on one line, or why there are none."""
+    times = [f"{r.implementation} {r.seconds * 1e6:.1f} µs" for r in rows if r.seconds is not None]
+    return ", ".join(times) or rows[0].status
 
 
 if __name__ == "__main__":

@@ -10,9 +10,8 @@ import pytest
 import torch
 from lab.benchmarks.benching import GPU, files, own_folder, tiny
 
-from layernorm.lab import records
 from layernorm.lab.benchmarks import gpu, training
-from layernorm.lab.benchmarks.gpu import LARGE, SMALL, Session, verdicts
+from layernorm.lab.benchmarks.gpu import LARGE, SMALL, verdicts
 from layernorm.lab.benchmarks.measure import Row
 from layernorm.lab.benchmarks.norms import plan as norm_plans
 from layernorm.lab.benchmarks.recurrent.plan import gpu_plan
@@ -25,19 +24,10 @@ def folders(tmp_path, monkeypatch):
     return own_folder(tmp_path, monkeypatch)
 
 
-@pytest.fixture
-def planned(monkeypatch):
-    """The plans that would be measured."""
-    seen = []
-    monkeypatch.setattr(Session, "measure", lambda session, plan: seen.append(plan))
-    return seen
-
-
-def test_what_was_aimed_for_comes_first(planned):
-    assert gpu.STEPS[:3] == [gpu.large, gpu.small, gpu.residual]
-    for step in gpu.STEPS:
-        step(Session(torch.device(GPU)))
-    large, small, graphs, residual, recurrent, updates, quick, full = planned
+def test_what_was_aimed_for_comes_first():
+    found = gpu.steps(torch.device(GPU))
+    large, small, residual, recurrent, updates, tables = found.values()
+    graphs = [case for case in small if case.graph]
     wanted = {
         (name, size, dtype, mode)
         for name in ("layer", "rms")
@@ -46,17 +36,17 @@ def test_what_was_aimed_for_comes_first(planned):
         for mode in ("forward", "backward", "forward+backward")
     }
     assert wanted <= {(case.operation, case.shape, case.dtype, case.mode) for case in large}
-    assert {case.profile for case in (*large, *small, *graphs, *residual)} == {"targets"}
-    sizes = {case.shape[0] * case.shape[1] for case in (*small, *graphs)}
-    assert sizes <= set(range(2**16 + 1))
-    assert not any(case.graph for case in (*large, *small))
-    assert all(case.graph and case.mode != "backward" for case in graphs)
+    assert {case.profile for case in (*large, *small, *residual)} == {"targets"}
+    assert {case.shape[0] * case.shape[1] for case in small} <= set(range(2**16 + 1))
+    assert not any(case.graph for case in large)
+    assert len(graphs) == len(small) / 2
+    assert {case.mode for case in graphs} == {"forward", "forward+backward"}
     assert {case.operation for case in residual} == {"residual"}
     assert recurrent == gpu_plan(GPU)
     assert updates == training.plan(None, "cuda", profile="cuda")
-    assert quick == norm_plans.plan(quick=True, device=GPU)
-    assert full == norm_plans.plan(device=GPU)
-    assert {case.device for plan in planned for case in plan} == {GPU, "cuda"}
+    assert tables == norm_plans.plan(quick=True, device=GPU) + norm_plans.plan(device=GPU)
+    assert {case.device for plan in found.values() for case in plan} == {GPU, "cuda"}
+    assert list(found)[:3] == ["large", "small", "residual"]
 
 
 def row(name, seconds, mode="forward", shape=(4096, 1024), fraction=0.95, benchmark="layer"):
@@ -130,29 +120,20 @@ def test_no_verdict_on_what_was_not_aimed_for():
 
 
 def test_a_call_goes_on_where_the_last_one_stopped(monkeypatch, folders, capsys):
-    monkeypatch.setattr(gpu, "STEPS", [small_step])
-    arguments = ["--device", "cpu", "--out", str(folders / "out"), "--minutes"]
-    session = gpu.main([*arguments, "1e-9"])
-    assert session.left == 1
+    monkeypatch.setattr(gpu, "steps", lambda device: {"small": tiny(), "large": tiny((2, 32))})
+    arguments = ["--device", "cpu", "--out", str(folders / "out"), "--steps", "small", "--minutes"]
+    assert gpu.main([*arguments, "1e-9"]) == []
     assert capsys.readouterr().out.endswith("1 cases are left: the same command goes on\n")
-    session = gpu.main([*arguments, "1"])
-    assert session.left == 0
+    rows = gpu.main([*arguments, "1"])
     assert capsys.readouterr().out.endswith("complete\n")
     assert len(files(folders / "out" / "bench_layer" / "trial")) == 2
-    assert [r.config["arm"] for r in records.runs("bench_layer", root=folders / "out")] == [
-        "definition",
-        "torch",
-    ]
-    again = gpu.main([*arguments, "1"]).rows  # read, not measured
-    assert again == [replace(row, samples=()) for row in session.rows]
-
-
-def small_step(session):
-    session.measure(tiny())
+    assert [row.implementation for row in rows] == ["definition", "torch"]
+    again = gpu.main([*arguments, "1"])  # read, not measured
+    assert again == [replace(row, samples=()) for row in rows]
 
 
 def test_a_missing_device_ends_cleanly(capsys):
-    assert gpu.main(["--device", GPU]).rows == []
+    assert gpu.main(["--device", GPU]) == []
     assert capsys.readouterr().out == f"{GPU}: not measured yet on this device\n"
 
 
@@ -181,10 +162,10 @@ def test_it_needs_no_more_than_torch_triton_numpy_and_jaxtyping(folders):
         "sys.path.insert(0, 'tests'); "
         "from lab.benchmarks.benching import tiny; "
         "from layernorm.lab.benchmarks import gpu; "
-        "gpu.STEPS[:] = [lambda session: session.measure(tiny())]; "
-        "gpu.STEPS[0].__name__ = 'trial'; "
-        f"session = gpu.main(['--device', 'cpu', '--out', {str(folders)!r}]); "
-        "assert sum(row.status == 'measured' for row in session.rows) == 2, session.rows"
+        "gpu.steps(gpu.device_of('cuda')); "
+        "gpu.steps = lambda device: {'small': tiny()}; "
+        f"rows = gpu.main(['--device', 'cpu', '--out', {str(folders)!r}]); "
+        "assert [row.status for row in rows] == ['measured'] * 2, rows"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
