@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 QUICK_MINUTES = 2.7
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="What things cost on this machine."
+    no_args_is_help=True, rich_markup_mode=None, help="The costs of things on this machine."
 )
 Again = Annotated[bool, typer.Option("--again", help="Measure what is recorded, too.")]
 AsJson = Annotated[Path | None, typer.Option("--json", help="Write all rows there.")]
@@ -30,7 +30,7 @@ Threads = Annotated[int, typer.Option(help="As a sweep's runs have.")]
 
 @app.callback()
 def bench() -> None:
-    """What things cost on this machine; nothing that is wrong is timed."""
+    """The costs of things on this machine; nothing that is wrong is timed."""
 
 
 def measured(

@@ -40,7 +40,7 @@ RECURRENT = {"torch": 1 / 2, "script": 5}  # times the speed of cuDNN's and Torc
 
 
 def steps(device: torch.device) -> dict[str, Plan]:
-    """What there is to measure, in this order: what was aimed for comes first."""
+    """All that is to be measured, in this order: what was aimed for comes first."""
     norms, launches = ("layer", "rms"), ("forward", "forward+backward")
 
     def targets(names: Sequence[str], sizes: list, modes: Sequence[str], **fields: bool) -> Plan:

@@ -154,7 +154,7 @@ class Case:
         raise NotImplementedError
 
     def prepare(self) -> Callable[[str], Trial]:
-        """What makes the implementation of a name ready."""
+        """A function that makes the implementation of a name ready."""
         raise NotImplementedError
 
     def measured(self) -> list[Row]:

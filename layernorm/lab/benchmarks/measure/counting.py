@@ -54,7 +54,7 @@ def _tensors(tree: object) -> Iterable[Tensor]:
 
 
 def work(call: Call) -> Work:
-    """What a call asks for, its backward passes included.
+    """The work that a call asks for, its backward passes included.
 
     An operator that a library registers counts as one, whatever happens inside.
     """

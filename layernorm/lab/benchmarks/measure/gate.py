@@ -39,7 +39,7 @@ def relative_error(got: Tensor, expected: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the oracle gives in float64, and what an implementation owes: its dtype, how close."""
+    """The oracle's value in float64, and what an implementation owes: its dtype, how close."""
 
     name: str
     value: Tensor

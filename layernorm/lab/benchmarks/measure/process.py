@@ -1,4 +1,4 @@
-"""What must be measured in a process of its own: another allocation of memory, or its amount.
+"""Measure in a process of its own: with another allocation of memory, or its amount.
 
 On a CPU, torch allocates every tensor anew, and the system hands memory out page by page: a page
 fault for each 4 kB. With `THP_MEM_ALLOC_ENABLE=1` torch asks for pages of 2 MB instead (Linux),

@@ -39,6 +39,7 @@ CRASHED = "crashed: the process that measured it was killed or crashed"
 TIMES = ("seconds", "p20", "p80", "ratio", "ratio_low", "ratio_high", "bandwidth", "roof")
 SIZES = ("peak_memory", "held_memory", "resident_memory")
 DIGITS = 6  # of times in records
+PEERS = ("liger-kernel", "apex", "transformer-engine", "quack-kernels", "flash-attn")
 OUTCOME = ("baseline", "rounds", "status", "path")  # options that do not tell what was measured
 CORE = tuple(
     f"layernorm.lab.benchmarks.measure.{name}"
@@ -137,11 +138,9 @@ class _Book:
 
 def _measured(case: Case) -> list[Row]:
     """As `measure`; if not even the definition can be computed, every row says why."""
+    case.check()  # what is out of range is an error of whoever asked
     try:
         return case.measured()
-    except ValueError:
-        case.check()  # arguments out of range are an error of who asked
-        raise
     except Exception as error:  # of any kind: there may be too little memory, for one
         return [case.blank(name, failure(error)) for name in case.implementations]
     finally:
@@ -212,13 +211,13 @@ def _config(row: Row, profile: str) -> dict[str, Any]:
 
 
 def _identity(config: Mapping[str, Any]) -> str:
-    """What makes two measurements one of the same thing."""
+    """The entries that make two measurements one of the same thing."""
     options = {n: value for n, value in config["options"].items() if n not in OUTCOME}
     return json.dumps({**config, "options": options, "data": None}, sort_keys=True)
 
 
 def _current(record: Record, case: Case) -> bool:
-    """Whether it is as good as measuring again."""
+    """True if it is as good as measuring again."""
     return (
         record.config["options"].get("rounds") == case.rounds
         and record.environment["versions"]["torch"] == str(torch.__version__)
@@ -267,15 +266,12 @@ def from_record(record: Record) -> Row:
 
 @cache
 def _versions() -> dict[str, str]:
-    """Of what torch's list leaves out and may be there."""
+    """The versions that torch's list leaves out."""
     found = {"cuda": torch.version.cuda}
     for package in ("triton", *PEERS):
         with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
     return {name: version for name, version in found.items() if version}
-
-
-PEERS = ("liger-kernel", "apex", "transformer-engine", "quack-kernels", "flash-attn")
 
 
 @cache

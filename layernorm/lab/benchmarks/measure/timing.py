@@ -80,7 +80,7 @@ Timer = CpuTimer | CudaTimer
 
 
 def present(device: torch.device) -> bool:
-    """Whether the device is there."""
+    """True if the device is there."""
     return device.type == "cpu" or (device.index or 0) < torch.cuda.device_count()
 
 

@@ -129,7 +129,7 @@ class _Prepared:
         return verdict if verdict.wrong else gate.Verdict(verdict.error, changed)
 
     def _call(self, function: Function, inputs: dict[str, Tensor], grads: list[Tensor]) -> Call:
-        """What is timed: () -> outputs, and gradients in a backward mode."""
+        """The call that is timed: () -> outputs, and gradients in a backward mode."""
         if self.mode == "forward":
             return lambda: _tuple(function(**inputs))
         wanted = self.operation.gradients

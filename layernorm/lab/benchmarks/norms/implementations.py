@@ -1,4 +1,4 @@
-"""Who can compute a normalization here: the definition, torch, its compiler, ours, and peers."""
+"""The implementations of a normalization: definition, torch, its compiler, ours, and peers."""
 
 from __future__ import annotations
 

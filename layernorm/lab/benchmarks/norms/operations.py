@@ -118,7 +118,7 @@ def _weight_inputs(shape: Shape, dtype: torch.dtype, device: torch.device) -> di
 
 
 def groups(x: Tensor) -> int:
-    """Of neighboring units, for group normalization."""
+    """The number of groups of neighboring units, for group normalization."""
     return math.gcd(4, x.shape[1])
 
 

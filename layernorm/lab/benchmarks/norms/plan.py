@@ -95,7 +95,7 @@ def plan(
 
 
 def absent(plan: Plan) -> list[str]:
-    """Who could compute a plan's operations and cannot here, and why."""
+    """The implementations that cannot run a plan's operations here, and why."""
     asked = dict.fromkeys((case.operation, case.device) for case in plan)
     refused = [candidates(OPERATIONS[name], torch.device(on))[1] for name, on in asked]
     return list(dict.fromkeys(f"{name}: {why}" for one in refused for name, why in one.items()))

@@ -13,7 +13,7 @@ COLUMNS = ["µs", "ratio to torch [95%]", "GB/s", "of roof", "peak MB"]
 
 
 def elsewhere(plan: Plan) -> list[Row]:
-    """What own and published records say of the plan's cases, measured on whatever device.
+    """The rows of own and published records of the plan's cases, measured on whatever device.
 
     Raises:
         RecordError: a record is damaged.

@@ -1,4 +1,4 @@
-"""What a recurrent layer costs: ours against torch's and against the loops that people write.
+"""The cost of a recurrent layer: ours against torch's and against the loops that people write.
 
 On a CPU each case is measured in a process of its own; on a GPU the fused path stands against
 cuDNN's layers, and `backend="auto"` decides between neighbors of what was measured.
@@ -129,7 +129,7 @@ class RecurrentCase(Case):
 
 
 def memory_of(case: RecurrentCase, name: str) -> tuple[int, int | None]:
-    """What training takes, in bytes, seen from a new process that does nothing else.
+    """The memory that training takes, in bytes, seen from a new process that does nothing else.
 
     What the graph holds for the backward pass (`memory.held`), and by how much the process grows
     at most in three training steps; None where the system does not tell (other than Linux). The

@@ -81,7 +81,7 @@ def plan(
 
 
 def gpu_plan(device: str = "cuda", profile: str | None = "cuda") -> Plan:
-    """What there is to measure on a GPU, the most wanted first."""
+    """All that is to be measured on a GPU, the most wanted first."""
     common = {"device": device, "profile": profile}
     few = (ON_GPU, BASELINE, "definition")
     both = [(kind, mode) for kind in KINDS for mode in MODES]

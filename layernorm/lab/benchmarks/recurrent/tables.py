@@ -43,7 +43,7 @@ def recorded(profile: str = "cpu") -> list[Row]:
 
 
 def geometric_mean(rows: Sequence[Row]) -> float | None:
-    """Of the rows' ratios; None where there are none, or one is missing."""
+    """The geometric mean of the rows' ratios; None where there are none, or one is missing."""
     ratios = [row.ratio for row in rows]
     if not ratios or None in ratios:
         return None
@@ -81,7 +81,7 @@ def speeds(rows: Sequence[Row], title: str = "") -> Table:
 
 
 def memories(rows: Sequence[Row], title: str = "") -> Table:
-    """What training takes, in MB (10^6 bytes): held for the backward, and growth of a process."""
+    """The memory that training takes, in MB (10^6 bytes): held for the backward, and growth of a process."""
     by = {(shape(row), row.implementation): row for row in rows}
     head, lines = ["T,B,I,H"], []
     for what in ("held", "process"):
@@ -97,7 +97,7 @@ def memories(rows: Sequence[Row], title: str = "") -> Table:
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """What the gate said, of what, and where it was measured."""
+    """The gate's verdict, the functions it judged, and the machine."""
     here = records.environment()
     right = sum(row.status == MEASURED for row in rows)
     paths = sorted({row.options["path"] for row in rows if "path" in row.options})

@@ -1,4 +1,4 @@
-"""What normalization costs a whole update: forward, loss, backward and a step of Adam."""
+"""The cost of normalization in a whole update: forward, loss, backward and a step of Adam."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Update:
         return x if self.sequences else x[0], y.flatten()
 
     def loss(self, step: int = 0) -> Tensor:
-        """Of the batch that comes next."""
+        """The loss of the batch that comes next."""
         x, y = self.cases()
         return F.cross_entropy(self.model(x), y)
 
@@ -230,7 +230,7 @@ def make_update(
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
 ) -> Update:
-    """Of a subject of a model; weights as torch draws them, gains and biases moved from 1 and 0."""
+    """A subject's update; weights as torch draws them, gains and biases moved from 1 and 0."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made = subject.make(shape)
