@@ -1,4 +1,4 @@
-"""The parts that every benchmark shares: gate, clock, roof, records that a killed call leaves, tables.
+"""The parts that benchmarks share: gate, clock, roof, records that a killed call leaves, tables.
 
 A `Case` says what is measured; `measure` gives its rows, `run` goes through a plan of cases.
 """

@@ -81,7 +81,7 @@ def speeds(rows: Sequence[Row], title: str = "") -> Table:
 
 
 def memories(rows: Sequence[Row], title: str = "") -> Table:
-    """The memory that training takes, in MB (10^6 bytes): held for the backward, and growth of a process."""
+    """The memory that training takes, in MB: held for the backward, and growth of a process."""
     by = {(shape(row), row.implementation): row for row in rows}
     head, lines = ["T,B,I,H"], []
     for what in ("held", "process"):
