@@ -93,11 +93,11 @@ class RecurrentCase(Case):
                 owed[run.subject.definition] = run.expected()
             expected = owed[run.subject.definition]
             told = {"path": _path(self.operation)} if name == OURS else {}
-            return Trial(run.call, lambda call: self.judged(run, call, expected), told=told)
+            return Trial(run.call, lambda call: self._judged(run, call, expected), told=told)
 
         return make
 
-    def judged(self, run: _Run, call: Callable, expected: list[gate.Expected]) -> gate.Verdict:
+    def _judged(self, run: _Run, call: Callable, expected: list[gate.Expected]) -> gate.Verdict:
         """In float64, then as it is timed; the verdict of the worse, or of what is wrong."""
         exact = [replace(e, dtype=torch.float64, allowed=EXACT) for e in expected]
         verdicts = gate.check(run.double().call(), exact), gate.check(call(), expected)
@@ -168,7 +168,7 @@ class GpuCase(RecurrentCase):
     def depends_on(self, name: str) -> tuple[str, ...]:
         return (*super().depends_on(name), "layernorm.kernels")
 
-    def judged(self, run: _Run, call: Callable, expected: list[gate.Expected]) -> gate.Verdict:
+    def _judged(self, run: _Run, call: Callable, expected: list[gate.Expected]) -> gate.Verdict:
         """As it is timed."""
         return gate.check(call(), expected)
 
