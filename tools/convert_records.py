@@ -33,10 +33,11 @@ for run in published():
 
 def roots(run: Record) -> list:
     """What a run of this experiment starts from: as the code that makes its record says."""
+    from layernorm.lab.experiments.studies.planning import TRAINERS
+
     from layernorm.lab import experiments
     from layernorm.lab.benchmarks import engine, recurrent, survey, training
     from layernorm.lab.experiments import loop, studies
-    from layernorm.lab.experiments.studies.planning import TRAINERS
 
     name = run.config["experiment"]
     measured = {"recurrent": recurrent.measure, "training": training.measure,

@@ -2,24 +2,82 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layernorm.cli.text import print_table
+if TYPE_CHECKING:
+    from layernorm.lab.benchmarks.measure import Plan, Row, Table
 
 QUICK_MINUTES = 2.7
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="What things cost on this machine."
+    no_args_is_help=True, rich_markup_mode=None, help="The costs of things on this machine."
 )
+Again = Annotated[bool, typer.Option("--again", help="Measure what is recorded, too.")]
+AsJson = Annotated[Path | None, typer.Option("--json", help="Write all rows there.")]
+Profile = Annotated[
+    str | None, typer.Option(help="Save records for `records add`; killed, it goes on.")
+]
+Quick = Annotated[bool, typer.Option("--quick", help="Few samples: minutes instead of hours.")]
+Threads = Annotated[int, typer.Option(help="As a sweep's runs have.")]
 
 
 @app.callback()
 def bench() -> None:
-    """What things cost on this machine; nothing that is wrong is timed."""
+    """The costs of things on this machine; nothing that is wrong is timed."""
+
+
+def measured(
+    plan: Plan,
+    progress: Callable[[Sequence[Row]], str],
+    again: bool = False,
+    minutes: float = math.inf,
+) -> list[Row]:
+    """The rows of a plan in its order, as far as there is time."""
+    from layernorm.lab.benchmarks.measure import run
+
+    done = {}
+    for case, rows in run(plan, again=again, until=time.monotonic() + 60 * minutes):
+        done[case] = rows
+        if sys.stderr.isatty():
+            typer.echo(progress(rows), err=True)
+    if left := len(plan) - len(done):
+        typer.echo(f"{left} of {len(plan)} cases are left; the same command goes on\n")
+    return [row for case in plan for row in done.get(case, [])]
+
+
+def show(
+    plan: Plan,
+    rows: Sequence[Row],
+    tables: Iterable[Table],
+    told: Sequence[str] = (),
+    json_path: Path | None = None,
+) -> None:
+    """Print tables and what else is to be told, write what was asked for, say where records are."""
+    from layernorm.lab.benchmarks.measure import NO_DEVICE, resume
+
+    for table in tables:
+        typer.echo(f"{table.text()}\n")
+    for line in told:
+        typer.echo(line)
+    if json_path is not None:
+        resume.write_json(rows, json_path)
+    if {row.status for row in rows} != {NO_DEVICE} and (folders := resume.folders(plan)):
+        typer.echo(f"records: {' '.join(map(str, folders))}")
+
+
+def fail_if_wrong(rows: Iterable[Row]) -> None:
+    """End with exit code 1 where something is wrong, failed or crashed."""
+    from layernorm.lab.benchmarks.measure import MEASURED, NO_DEVICE
+
+    if any(row.status not in (MEASURED, NO_DEVICE) for row in rows):
+        raise typer.Exit(1)
 
 
 @app.command("recurrent")
@@ -38,10 +96,9 @@ def bench_recurrent(
         str, typer.Option(help="off, on or both: THP_MEM_ALLOC_ENABLE; both: ours and torch's.")
     ] = "both",
     memory: Annotated[bool, typer.Option(help="Measure memory of processes, too.")] = True,
-    as_json: Annotated[Path | None, typer.Option("--json", help="Write all rows there.")] = None,
-    profile: Annotated[
-        str | None, typer.Option(help="Save records of this profile for `records add`.")
-    ] = None,
+    again: Again = False,
+    as_json: AsJson = None,
+    profile: Profile = None,
 ) -> None:
     """Time LN-LSTM and LN-GRU against torch's layers and the loops that people write.
 
@@ -49,104 +106,79 @@ def bench_recurrent(
     measured in turns in one process, with the 95% interval of the median. torch's layer has no
     norms: it is another function, what one would use instead.
     """
-    from layernorm.lab.benchmarks import comparison, processes
+    from layernorm.lab.benchmarks.measure.words import check_outputs
+    from layernorm.lab.benchmarks.recurrent import plan as plans
+    from layernorm.lab.benchmarks.recurrent import tables
 
-    plan = processes.plan(kind, mode, shapes, subjects, threads, rounds)
-    settings = processes.settings(huge_pages)
-    processes.check_outputs(as_json, profile)
-    rows = []
-    for row in processes.run(plan, settings, memory):
-        rows.append(row)
-        if sys.stderr.isatty():
-            typer.echo(comparison.progress(row), err=True)
-    for title, table in comparison.tables(rows):
-        typer.echo(title)
-        print_table(table[0], table[1:])
-        typer.echo()
-    typer.echo(comparison.verdict(rows))
-    if as_json is not None:
-        comparison.write_json(rows, as_json)
-    if profile is not None:
-        typer.echo(f"records: {processes.save(rows, profile)}")
-    if comparison.problems(rows):
-        raise typer.Exit(1)
+    plan = plans.plan(kind, mode, shapes, subjects, threads, rounds, huge_pages, memory, profile)
+    check_outputs(as_json, profile)
+    rows = measured(plan, tables.progress, again)
+    show(plan, rows, tables.tables(rows), [tables.verdict(rows)], as_json)
+    fail_if_wrong(rows)
 
 
 @app.command("engine")
 def bench_engine(
     rounds: Annotated[int, typer.Option(help="Samples of each copy, at least 6.")] = 7,
     copies: Annotated[int, typer.Option(help="How often each loop is made anew.")] = 8,
-    threads: Annotated[int, typer.Option(help="As a sweep's runs have.")] = 1,
-    profile: Annotated[
-        str | None, typer.Option(help="Save records of this profile for `records add`.")
-    ] = None,
+    threads: Threads = 1,
+    profile: Profile = None,
 ) -> None:
-    """Time an update of the experiment engine against a training loop written by hand.
+    """Time an update of the experiments' trainer against a training loop written by hand.
 
-    The MNIST network of the paper on random data, in batches of 128 and 4. The losses must be the
-    same bits first; ratios are to the bare loop, in turns, with the 95% interval of the median.
+    The MNIST network of the paper on random data, in batches of 128 and 4: the model `engine` of
+    `bench training`.
     """
-    from layernorm.lab.benchmarks import engine, processes
-    from layernorm.lab.experiments import terminal
-
-    terminal.use_threads(threads)
-    processes.check_outputs(None, profile)
-    rows = [
-        row
-        for batch in engine.BATCHES
-        for row in engine.measure(batch, rounds=rounds, copies=copies)
-    ]
-    print_table((table := engine.table(rows))[0], table[1:])
-    if profile is not None:
-        typer.echo(f"records: {engine.save(rows, profile)}")
-    if any(row.seconds is None for row in rows):
-        raise typer.Exit(1)
+    _training("engine", "cpu", threads, profile, rounds=rounds, copies=copies)
 
 
 @app.command("training")
 def bench_training(
     models: Annotated[
-        str | None, typer.Option(help="mlp, digits, lstm, with commas. Default: all.")
+        str | None, typer.Option(help="mlp, digits, lstm, engine. Default: the first three.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer samples.")] = False,
-    threads: Annotated[int, typer.Option(help="As a sweep's runs have.")] = 1,
-    as_json: Annotated[Path | None, typer.Option("--json", help="Write all rows there.")] = None,
-    profile: Annotated[
-        str | None, typer.Option(help="Save records; killed, it goes on after the last of them.")
-    ] = None,
+    quick: Quick = False,
+    threads: Threads = 1,
+    again: Again = False,
+    as_json: AsJson = None,
+    profile: Profile = None,
 ) -> None:
     """Time whole updates (forward, loss, backward, Adam) with each method and implementation.
 
     One update of each must first agree with its definition in float64. Ratios are to the same
     model without normalization, in turns, with the 95% interval of the median.
     """
-    from layernorm.lab.benchmarks import comparison, processes, training
-    from layernorm.lab.benchmarks.report import MEASURED, NO_DEVICE
-    from layernorm.lab.experiments import terminal
-    from layernorm.lab.records.files import runs_folder
+    _training(models, device, threads, profile, again, as_json, quick=quick)
 
-    plan = training.plan(models, device, quick)
+
+def _training(
+    models: str | None,
+    device: str,
+    threads: int,
+    profile: str | None,
+    again: bool = False,
+    as_json: Path | None = None,
+    **options,
+) -> None:
+    from layernorm.lab.benchmarks import training
+    from layernorm.lab.benchmarks.measure.table import problems
+    from layernorm.lab.benchmarks.measure.words import check_outputs
+    from layernorm.lab.experiments import terminal
+
+    plan = training.plan(models, device, profile=profile, **options)
+    for case in plan:
+        case.check()
     terminal.use_threads(threads)
-    processes.check_outputs(as_json, profile)
-    rows = []
-    for measured in training.run(plan, profile):
-        rows += measured
-        if sys.stderr.isatty():
-            first = measured[0]
-            typer.echo(f"{first.options['model']} {first.shape}: done", err=True)
-    print_table((table := training.table(rows))[0], table[1:])
-    if as_json is not None:
-        comparison.write_json(rows, as_json)
-    if profile is not None:
-        typer.echo(f"records: {runs_folder(None) / 'bench_training' / profile}")
-    if any(row.status not in (MEASURED, NO_DEVICE) for row in rows):
-        raise typer.Exit(1)
+    check_outputs(as_json, profile)
+    rows = measured(plan, lambda rows: f"{rows[0].options['model']} {rows[0].shape}: done", again)
+    show(plan, rows, [training.table(rows)], problems(rows), as_json)
+    fail_if_wrong(rows)
 
 
 @app.command("norms")
 def bench_norms(
-    quick: Annotated[bool, typer.Option("--quick", help="Few shapes: at most 3 minutes.")] = False,
+    quick: Quick = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     methods: Annotated[
         str | None, typer.Option(help="With commas; also residual. Default: all.")
@@ -159,11 +191,11 @@ def bench_norms(
     compiled: Annotated[
         bool, typer.Option("--compile/--no-compile", help="With torch.compile.")
     ] = True,
-    again: Annotated[bool, typer.Option("--again", help="Measure what is recorded, too.")] = False,
+    again: Again = False,
     minutes: Annotated[
         float | None, typer.Option(help="Begin no case later. Default: 2.7 if quick, else no end.")
     ] = None,
-    as_json: Annotated[Path | None, typer.Option("--json", help="Write all rows there.")] = None,
+    as_json: AsJson = None,
     profile: Annotated[
         str | None, typer.Option(help="Of the records. Default: quick, or full_float32 etc.")
     ] = None,
@@ -174,37 +206,26 @@ def bench_norms(
     the 95% interval of the median; the roof is a copy measured alike. Every result is recorded at
     once; killed or out of time, it goes on where it was. Records of other devices are shown beside.
     """
-    import math
-    import time
+    import torch
 
-    from layernorm.lab.benchmarks import comparison, norms_table, plans, processes, survey
-    from layernorm.lab.benchmarks.report import MEASURED, NO_DEVICE
+    from layernorm.lab.benchmarks.measure import NO_DEVICE
+    from layernorm.lab.benchmarks.measure.table import problems
+    from layernorm.lab.benchmarks.measure.timing import present
+    from layernorm.lab.benchmarks.measure.words import check_outputs
+    from layernorm.lab.benchmarks.norms import plan as plans
+    from layernorm.lab.benchmarks.norms import tables
 
     if minutes is not None and not minutes > 0:
         raise ValueError(f"minutes: expected more than 0, got {minutes}")
-    chosen = plans.plan(quick, device, methods, dtypes, modes, shapes, profile, compiled)
-    processes.check_outputs(as_json, None)
+    plan = plans.plan(quick, device, methods, dtypes, modes, shapes, profile, compiled)
+    check_outputs(as_json, profile)
     limit = minutes or (QUICK_MINUTES if quick else math.inf)
-    rows, left = [], len(chosen.cases)
-    for _, found in survey.run(chosen, again=again, until=time.monotonic() + 60 * limit):
-        rows += found
-        left -= 1
-        if sys.stderr.isatty():
-            typer.echo(norms_table.progress(found), err=True)
-    if not plans.present(chosen.device):
-        typer.echo(f"{chosen.device}: {NO_DEVICE}\n")
-    others = [row for row in norms_table.recorded(chosen) if row.status == MEASURED]
-    mine = {norms_table.machine(row) for row in rows}
-    shown = rows + [row for row in others if norms_table.machine(row) not in mine]
-    for title, table in norms_table.tables(shown):
-        typer.echo(title)
-        print_table(table[0], table[1:])
-        typer.echo()
-    for reason in norms_table.reasons(rows):
-        typer.echo(reason)
-    if as_json is not None:
-        comparison.write_json(rows, as_json)
-    if plans.present(chosen.device):
-        typer.echo(f"records: {' '.join(map(str, survey.folders(chosen)))}")
-    if left:
-        typer.echo(f"{left} of {len(chosen.cases)} cases are left; the same command goes on")
+    rows = measured(plan, tables.progress, again, limit)
+    where = plan[0].device
+    here = present(torch.device(where))
+    if not here:
+        typer.echo(f"{where}: {NO_DEVICE}\n")
+    mine = {row.machine for row in rows}
+    shown = rows + [row for row in tables.elsewhere(plan) if row.machine not in mine]
+    told = [*problems(rows), *(plans.absent(plan) if here else [])]
+    show(plan, rows, tables.tables(shown), told, as_json)

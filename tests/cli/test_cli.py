@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from layernorm.cli import app
 from layernorm.lab import claims, records
-from layernorm.lab.benchmarks.report import Row
+from layernorm.lab.benchmarks.measure import Row
 from layernorm.lab.claims import Finding
 
 CONFIG = {"experiment": "digits", "profile": "book", "arm": "layer", "method": "layer", "seed": 0}
@@ -214,19 +214,24 @@ def test_data_is_listed_and_verified():
 def two_rows(monkeypatch):
     """What `bench recurrent` would measure; a test may say that one of them is wrong."""
     common = ("torch", "training", (1, 2, 3, 4), "float32", "cpu", 0)
-    options = {"kind": "gru", "rounds": 6, "threads": 1, "huge_pages": "off"}
+    options = {"kind": "gru", "rounds": 6, "threads": 1, "huge_pages": "off", "machine": "here"}
     times = {"error": 0.5, "seconds": 0.002, "ratio": 1.0, "ratio_low": 0.9, "ratio_high": 1.1}
     rows = [
         Row("recurrent", "layer", name, *common, "measured", options=options, **times)
         for name in ("torch", "ours")
     ]
-    monkeypatch.setattr("layernorm.lab.benchmarks.processes.run", lambda *_: iter(rows))
+    apart = "layernorm.lab.benchmarks.recurrent.case.measure_apart"
+    monkeypatch.setattr(apart, lambda *_: rows)
     return rows
+
+
+ONE_CASE = ("--kind", "gru", "--mode", "training", "--shapes", "1,2,3,4", "--no-memory")
+ONE_CASE += ("--huge-pages", "off", "--threads", "1", "--subjects", "torch,ours")
 
 
 def test_the_recurrent_benchmark_shows_writes_and_records(two_rows, folders):
     file = str(folders / "rows.json")
-    out = succeed("bench", "recurrent", "--json", file, "--profile", "mine")
+    out = succeed("bench", "recurrent", *ONE_CASE, "--json", file, "--profile", "mine")
     assert out.startswith("GRU, training, float32, threads: 1, huge pages off: ratio of times")
     assert "1,2,3,4         2.00       1.00 [0.90, 1.10]" in out.splitlines()
     assert "correctness: 2 of 2 measurements passed the gate" in out
@@ -240,7 +245,7 @@ def test_the_recurrent_benchmark_shows_writes_and_records(two_rows, folders):
 
 def test_a_wrong_implementation_fails_the_recurrent_benchmark(two_rows):
     two_rows[1] = replace(two_rows[1], status="wrong: y is off by 0.1", seconds=None, ratio=None)
-    result = layernorm("bench", "recurrent")
+    result = layernorm("bench", "recurrent", *ONE_CASE)
     assert result.exit_code == 1
     assert "gru training 1,2,3,4 ours: wrong: y is off by 0.1" in result.stdout
     assert "1 of 2 measurements passed the gate" in result.stdout

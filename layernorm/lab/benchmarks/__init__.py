@@ -1,8 +1,5 @@
-"""What things cost: a harness that times only what is right, and one file per thing measured.
+"""The costs of things: only what is right is timed, and every result is written down at once.
 
-    from layernorm.lab.benchmarks import norms
-    norms.quick()                                  # a table
-
-A benchmark is declared as a `harness.Benchmark`; `harness.measure` checks its implementations
-against the oracle, times them in turns and sets them against a measured copy.
+`measure` has what all benchmarks share; norms, recurrent and training say what is measured; gpu
+goes through all that needs a GPU.
 """

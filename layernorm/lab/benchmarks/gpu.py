@@ -9,19 +9,24 @@ It needs torch, Triton, NumPy and jaxtyping alone. Each result is a file at once
 from __future__ import annotations
 
 import argparse
-import math
-import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
 
-from layernorm.lab.benchmarks import norms_table, plans, recurrent_gpu, survey, training
-from layernorm.lab.benchmarks.implementations import BASELINE, OURS
-from layernorm.lab.benchmarks.plans import Case, Plan
-from layernorm.lab.benchmarks.report import MEASURED, NO_DEVICE, Row
+from layernorm.lab.benchmarks import training
+from layernorm.lab.benchmarks.measure.byte_model import MODES
+from layernorm.lab.benchmarks.measure.case import MEASURED, NO_DEVICE, Row, machine_of
+from layernorm.lab.benchmarks.measure.resume import Plan, run
+from layernorm.lab.benchmarks.measure.table import problems, shape
+from layernorm.lab.benchmarks.measure.timing import present
+from layernorm.lab.benchmarks.measure.words import device_of
+from layernorm.lab.benchmarks.norms import plan as norm_plans
+from layernorm.lab.benchmarks.norms.case import OperationCase
+from layernorm.lab.benchmarks.norms.implementations import OURS
+from layernorm.lab.benchmarks.recurrent.plan import TARGETS, gpu_plan
+from layernorm.lab.benchmarks.recurrent.subjects import ON_GPU
 
 LARGE = [(count, width) for count in (4096, 16384) for width in (1024, 2048, 4096, 8192, 16384)]
 SMALL = [(1, 1024), (16, 1024), (64, 1024), (4, 16384), (512, 128), (2048, 32)]
@@ -30,106 +35,51 @@ BANDWIDTH = {"forward": 0.90, "backward": 0.80}  # of the measured roof, at leas
 SPEED = {"forward": 1.2, "backward": 1.8}  # times torch's own, at least
 LEVEL = 1.01  # not behind: at most 1% slower, which is what two equal programs differ by
 SMALL_RATIO = 1.1  # to torch's own, at most
+BASELINE = "torch"
 RECURRENT = {"torch": 1 / 2, "script": 5}  # times the speed of cuDNN's and TorchScript's, at least
 
 
-@dataclass
-class Session:
-    """One call: where, until when (`time.monotonic()`), and what it found.
+def steps(device: torch.device) -> dict[str, Plan]:
+    """All that is to be measured, in this order: what was aimed for comes first."""
+    norms, launches = ("layer", "rms"), ("forward", "forward+backward")
 
-    A step adds the rows it has, measured now or before, to `rows`, and the number of cases for
-    which there was no time to `left`. `root` is the folder of records (None: as everywhere).
-    """
+    def targets(names: Sequence[str], sizes: list, modes: Sequence[str], **fields: bool) -> Plan:
+        return norm_plans.cases(names, sizes, TYPES, modes, device, profile="targets", **fields)
 
-    device: torch.device
-    until: float = math.inf
-    root: Path | None = None
-    again: bool = False
-    rows: list[Row] = field(default_factory=list)
-    left: int = 0
-
-    def survey(self, plan: Plan) -> None:
-        """The cases of a plan of norms."""
-        done = 0
-        for _, rows in survey.run(plan, self.root, self.again, self.until):
-            self.rows += rows
-            done += 1
-            print(norms_table.progress(rows), flush=True)
-        self.left += len(plan.cases) - done
-
-
-Step = Callable[[Session], None]
-
-
-def large(session: Session) -> None:
-    """Layer and RMS normalization where memory decides."""
-    names, modes = ("layer", "rms"), ("forward", "backward", "forward+backward")
-    session.survey(_plan(session, names, LARGE, modes))
-
-
-def small(session: Session) -> None:
-    """Where launching decides; and the kernel's own time, from a captured graph."""
-    names, modes = ("layer", "rms"), ("forward", "forward+backward")
-    session.survey(_plan(session, names, SMALL, modes))
-    session.survey(_plan(session, names, SMALL, modes, graph=True))
-
-
-def residual(session: Session) -> None:
-    """x + residual and its layer normalization."""
-    session.survey(_plan(session, ("residual",), LARGE, ("forward", "backward")))
-
-
-def recurrent(session: Session) -> None:
-    """The layer-normalized LSTM and GRU against cuDNN's layers without norms and TorchScript's."""
-    device, done = str(session.device), 0
-    for name, rows in recurrent_gpu.run(device, session.root, session.again, session.until):
-        session.rows += rows
-        done += 1
-        print(name, flush=True)
-    session.left += len(recurrent_gpu.targets(device)) - done
-
-
-def updates(session: Session) -> None:
-    """Whole updates with each method, which `$LAYERNORM_RUNS` keeps."""
-    plan = training.plan(None, session.device.type, quick=False)
-    measured = training.run(plan, "cuda")
-    cases = [(model, shape) for model in plan.models for shape in training.SHAPES[model]]
-    for model, shape in cases:
-        if time.monotonic() >= session.until:
-            session.left += 1
-        else:
-            session.rows += next(measured)
-            print(f"{model} {'x'.join(map(str, shape))}", flush=True)
-
-
-def tables(session: Session) -> None:
-    """What `layernorm bench norms` shows: quickly, then everything."""
-    device = str(session.device)
-    session.survey(plans.plan(quick=True, device=device))
-    session.survey(plans.plan(device=device))
-
-
-# In this order: what was aimed for first. A step takes a `Session`.
-STEPS: list[Step] = [large, small, residual, recurrent, updates, tables]
+    return {
+        "large": targets(norms, LARGE, MODES),  # where memory decides
+        # where launching decides; and the kernel's own time, from a captured graph
+        "small": (
+            *targets(norms, SMALL, launches),
+            *targets(norms, SMALL, launches, graph=True),
+        ),
+        "residual": targets(("residual",), LARGE, ("forward", "backward")),
+        "recurrent": gpu_plan(str(device)),
+        "updates": training.plan(None, device.type, profile="cuda"),
+        "tables": (  # what `layernorm bench norms` shows: quickly, then everything
+            *norm_plans.plan(quick=True, device=str(device)),
+            *norm_plans.plan(device=str(device)),
+        ),
+    }
 
 
 def verdicts(rows: Iterable[Row]) -> list[str]:
-    """How our kernels stand to what was aimed for: a line for each case of `large` and `small`, and
+    """How our kernels stand to what was aimed for: a line for each case of LARGE and SMALL, and
     for each training step that was aimed for."""
-    cases: dict[tuple, dict[str, Row]] = {}
+    grouped: dict[tuple, dict[str, Row]] = {}
     for row in rows:
         if row.status == MEASURED:
             key = row.options.get("target", row.benchmark), row.mode, row.shape, row.dtype
-            cases.setdefault(key, {})[row.implementation] = row
+            grouped.setdefault(key, {})[row.implementation] = row
     lines = []
-    for (name, mode, shape, dtype), by in cases.items():
-        if recurrent_gpu.OURS in by and shape in recurrent_gpu.TARGETS and mode == "training":
+    for (name, mode, size, dtype), by in grouped.items():
+        if ON_GPU in by and size in TARGETS and mode == "training":
             lines.append(f"{name}: {_said(_recurrent(by))}")
         if OURS not in by or name.removesuffix("_graph") not in ("layer", "rms"):
             continue
-        checks = _small(by) if shape in SMALL else _large(mode, by) if shape in LARGE else []
+        checks = _small(by) if size in SMALL else _large(mode, by) if size in LARGE else []
         if checks:
-            lines.append(f"{name} {mode} {'x'.join(map(str, shape))} {dtype}: {_said(checks)}")
+            lines.append(f"{name} {mode} {shape(by[OURS], 'x')} {dtype}: {_said(checks)}")
     return lines
 
 
@@ -138,7 +88,7 @@ def _said(checks: list[tuple[str, bool]]) -> str:
 
 
 def _recurrent(by: dict[str, Row]) -> list[tuple[str, bool]]:
-    speeds = {name: _times(by, name, recurrent_gpu.OURS) for name in RECURRENT}
+    speeds = {name: _times(by, name, ON_GPU) for name in RECURRENT}
     return [
         (f"{speed:.2f} times {name}'s speed", speed >= RECURRENT[name])
         for name, speed in speeds.items()
@@ -169,25 +119,9 @@ def _times(by: dict[str, Row], other: str, ours: str = OURS) -> float | None:
     return by[other].seconds / by[ours].seconds if other in by else None
 
 
-def _plan(
-    session: Session,
-    names: Sequence[str],
-    sizes: Iterable[tuple[int, int]],
-    modes: Sequence[str],
-    graph: bool = False,
-) -> Plan:
-    cases = [
-        Case(name, *size, dtype, mode, "targets", graph)
-        for dtype in TYPES
-        for size in sizes
-        for name in names
-        for mode in modes
-    ]
-    return Plan(session.device, tuple(cases))
-
-
-def main(arguments: Sequence[str] | None = None) -> Session:
-    names = [step.__name__ for step in STEPS]
+def main(arguments: Sequence[str] | None = None) -> list[Row]:
+    """The rows of what was measured, now or before."""
+    names = ("large", "small", "residual", "recurrent", "updates", "tables")
     parser = argparse.ArgumentParser("layernorm.lab.benchmarks.gpu", description=__doc__)
     parser.add_argument("--minutes", type=float, default=8.0, help="begin nothing later")
     parser.add_argument("--out", type=Path, help="folder of records; default $LAYERNORM_RUNS")
@@ -198,25 +132,29 @@ def main(arguments: Sequence[str] | None = None) -> Session:
     if not given.minutes > 0:
         parser.error(f"--minutes: expected more than 0, got {given.minutes}")
     try:
-        device = plans.device_of(given.device)
+        device = device_of(given.device)
     except ValueError as error:
         parser.error(str(error))
-    if given.out is not None:
-        os.environ["LAYERNORM_RUNS"] = str(given.out)
-    session = Session(device, time.monotonic() + 60 * given.minutes, given.out, given.again)
-    if not plans.present(device):
+    if not present(device):
         print(f"{device}: {NO_DEVICE}")
-        return session
-    print(f"{survey.machine_of(device)}, torch {torch.__version__}", flush=True)
-    for step in STEPS:
-        if step.__name__ in given.steps:
-            step(session)
-    print("\n".join([*norms_table.reasons(session.rows), *verdicts(session.rows)]))
-    left = (
-        f"{session.left} cases are left: the same command goes on" if session.left else "complete"
-    )
-    print(left)
-    return session
+        return []
+    print(f"{machine_of(str(device), torch.get_num_threads())}, torch {torch.__version__}")
+    chosen = [plan for name, plan in steps(device).items() if name in given.steps]
+    plan = tuple(case for cases in chosen for case in cases)
+    rows, left = [], len(plan)
+    for case, found in run(plan, given.out, given.again, time.monotonic() + 60 * given.minutes):
+        rows, left = [*rows, *found], left - 1
+        print(f"{case}: {told(found)}", flush=True)
+    others = norm_plans.absent(tuple(case for case in plan if isinstance(case, OperationCase)))
+    print("\n".join([*problems(rows), *others, *verdicts(rows)]))
+    print(f"{left} cases are left: the same command goes on" if left else "complete")
+    return rows
+
+
+def told(rows: Sequence[Row]) -> str:
+    """Times of a case on one line, or why there are none."""
+    times = [f"{r.implementation} {r.seconds * 1e6:.1f} µs" for r in rows if r.seconds is not None]
+    return ", ".join(times) or rows[0].status
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from layernorm.lab.benchmarks import comparison, recurrent
-from layernorm.lab.benchmarks.report import Row
+from layernorm.lab.benchmarks import recurrent
+from layernorm.lab.benchmarks.measure import Row
+from layernorm.lab.benchmarks.recurrent import tables
 from layernorm.lab.claims import Finding, claim
 
 MARGIN = 1.10  # a step that takes at most a tenth longer costs "not significantly" more
@@ -15,7 +16,7 @@ Interval = tuple[float, float]
 
 def training_steps() -> dict[tuple[str, tuple[int, ...], str], Row]:
     """The recorded training steps with ordinary pages, by kind, shape and implementation."""
-    rows = comparison.select(comparison.recorded("cpu"), mode="training", huge_pages="off")
+    rows = tables.select(tables.recorded("cpu"), mode="training", huge_pages="off")
     return {(row.options["kind"], row.shape, row.implementation): row for row in rows}
 
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from layernorm import functional as F
-from layernorm.lab.benchmarks import byte_model, operators
-from layernorm.lab.benchmarks.report import Row
+from layernorm.lab.benchmarks.measure import Row, byte_model, counting
 from layernorm.lab.claims import Finding, claim, declare
 
 SLOWER = 1.05  # an update that takes at most a twentieth longer is not slower
@@ -33,7 +32,7 @@ def fastest(rows: Sequence[Row], method: str) -> list[Row]:
     """For each machine, model and shape the implementation of a method that takes least time."""
     best: dict[tuple, Row] = {}
     for row in rows:
-        place = row.options["machine"], row.options["model"], row.shape
+        place = row.machine, row.options["model"], row.shape
         if row.method == method and row.ratio is not None:
             best[place] = min(row, best.get(place, row), key=lambda one: one.seconds)
     return list(best.values())
@@ -160,7 +159,7 @@ for _where, _said_by in (("cpu", "this book"), ("gpu", "summary B")):
 
 def intensity(function: Callable[..., Tensor], *inputs: Tensor) -> float:
     """Operations for each byte that a function must move: inputs and result, once each."""
-    operations = operators.work(lambda: function(*inputs)).operations
+    operations = counting.work(lambda: function(*inputs)).operations
     return operations / byte_model.traffic("forward", inputs, [function(*inputs)], [], [])
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from lab.benchmarks.norms_survey import GPU, files, own_folder, tiny
+from lab.benchmarks.benching import GPU, files, own_folder, tiny
 
-from layernorm.lab import records
-from layernorm.lab.benchmarks import gpu, plans, recurrent_gpu, survey
-from layernorm.lab.benchmarks.gpu import LARGE, SMALL, Session, verdicts
-from layernorm.lab.benchmarks.report import Row
+from layernorm.lab.benchmarks import gpu, training
+from layernorm.lab.benchmarks.gpu import LARGE, SMALL, verdicts
+from layernorm.lab.benchmarks.measure import Row
+from layernorm.lab.benchmarks.norms import plan as norm_plans
+from layernorm.lab.benchmarks.recurrent.plan import gpu_plan
 
 ROOT = Path(__file__).parents[3]
 
@@ -23,36 +24,29 @@ def folders(tmp_path, monkeypatch):
     return own_folder(tmp_path, monkeypatch)
 
 
-@pytest.fixture
-def planned(monkeypatch):
-    """The plans that would be measured."""
-    seen = []
-    monkeypatch.setattr(Session, "survey", lambda session, plan: seen.append(plan))
-    return seen
-
-
-def test_what_was_aimed_for_comes_first(planned, monkeypatch):
-    monkeypatch.setattr(gpu.recurrent_gpu, "run", lambda *_: iter(()))
-    monkeypatch.setattr(gpu.training, "run", lambda *_: iter([[]] * 99))
-    assert gpu.STEPS[:3] == [gpu.large, gpu.small, gpu.residual]
-    for step in gpu.STEPS:
-        step(Session(torch.device(GPU)))
-    large, small, graphs, residual, quick, full = planned
+def test_what_was_aimed_for_comes_first():
+    found = gpu.steps(torch.device(GPU))
+    large, small, residual, recurrent, updates, tables = found.values()
+    graphs = [case for case in small if case.graph]
     wanted = {
-        (name, *size, dtype, mode)
+        (name, size, dtype, mode)
         for name in ("layer", "rms")
         for size in ((4096, 1024), (4096, 16384), (16384, 4096))
         for dtype in ("bfloat16", "float32")
         for mode in ("forward", "backward", "forward+backward")
     }
-    assert wanted <= {case[:5] for case in large.cases}
-    assert {case.count * case.width for case in small.cases + graphs.cases} <= set(range(2**16 + 1))
-    assert not any(case.graph for case in large.cases + small.cases)
-    assert all(case.graph and case.mode != "backward" for case in graphs.cases)
-    assert {case.name for case in residual.cases} == {"residual"}
-    assert quick == plans.plan(quick=True, device=GPU)
-    assert full == plans.plan(device=GPU)
-    assert {plan.device for plan in planned} == {torch.device(GPU)}
+    assert wanted <= {(case.operation, case.shape, case.dtype, case.mode) for case in large}
+    assert {case.profile for case in (*large, *small, *residual)} == {"targets"}
+    assert {case.shape[0] * case.shape[1] for case in small} <= set(range(2**16 + 1))
+    assert not any(case.graph for case in large)
+    assert len(graphs) == len(small) / 2
+    assert {case.mode for case in graphs} == {"forward", "forward+backward"}
+    assert {case.operation for case in residual} == {"residual"}
+    assert recurrent == gpu_plan(GPU)
+    assert updates == training.plan(None, "cuda", profile="cuda")
+    assert tables == norm_plans.plan(quick=True, device=GPU) + norm_plans.plan(device=GPU)
+    assert {case.device for plan in found.values() for case in plan} == {GPU, "cuda"}
+    assert list(found)[:3] == ["large", "small", "residual"]
 
 
 def row(name, seconds, mode="forward", shape=(4096, 1024), fraction=0.95, benchmark="layer"):
@@ -117,57 +111,6 @@ def test_verdicts_on_recurrent_layers(seconds, verdict):
     assert verdicts([replace(r, mode="inference") for r in rows]) == []
 
 
-def test_recurrent_targets_are_measured_once(monkeypatch, folders):
-    asked = []
-
-    def measured(name):
-        asked.append(name)
-        common = ("layer", "training", (3, 2, 4, 4), "float32", "cpu", 0, "measured")
-        method, mode, *rest = common
-        return [
-            Row("recurrent", method, arm, "torch", mode, *rest, error=0.1, seconds=2.0)
-            for arm in ("torch", "fused")
-        ]
-
-    names = ["first", "second"]
-    targets = [(name, lambda name=name: measured(name)) for name in names]
-    monkeypatch.setattr(recurrent_gpu, "targets", lambda device: targets)
-    machine = survey.machine_of(torch.device("cpu"))
-    here = records.environment()
-    monkeypatch.setattr(records, "environment", lambda: {**here, "gpus": [machine]})
-    session = Session(torch.device("cpu"), root=folders / "out")
-    gpu.recurrent(session)
-    assert asked == names
-    assert len(session.rows) == 4
-    assert session.left == 0
-    gpu.recurrent(Session(torch.device("cpu"), root=folders / "out"))
-    assert asked == names  # read
-    (baseline,) = [
-        records.path(record.config, folders / "out")
-        for record in records.runs("bench_recurrent", root=folders / "out")
-        if record.config["arm"] == "torch" and record.config["options"]["target"] == "second"
-    ]
-    baseline.unlink()  # as if killed before the last one was written
-    gpu.recurrent(Session(torch.device("cpu"), root=folders / "out"))
-    assert asked == [*names, "second"]
-    late = Session(torch.device("cpu"), until=0.0, root=folders / "out")
-    gpu.recurrent(late)
-    assert late.left == 2
-    assert not late.rows
-
-
-def test_updates_end_in_time(monkeypatch):
-    monkeypatch.setattr(gpu.training, "run", lambda plan, profile: iter([["a"], ["b"]]))
-    plan = gpu.training.plan("digits", "cpu", quick=True)
-    monkeypatch.setattr(gpu.training, "plan", lambda *_, **__: plan)
-    moments = iter([0.0, 1.0, 2.0])
-    monkeypatch.setattr(gpu.time, "monotonic", lambda: next(moments))
-    session = Session(torch.device("cpu"), until=1.5)
-    gpu.updates(session)
-    assert session.rows == ["a", "b"]
-    assert session.left == 1
-
-
 def test_no_verdict_on_what_was_not_aimed_for():
     assert verdicts([row("triton", 1.0, "forward+backward")]) == []
     assert verdicts([row("triton", 1.0, shape=(5, 6))]) == []
@@ -177,28 +120,20 @@ def test_no_verdict_on_what_was_not_aimed_for():
 
 
 def test_a_call_goes_on_where_the_last_one_stopped(monkeypatch, folders, capsys):
-    monkeypatch.setattr(gpu, "STEPS", [small_step])
-    arguments = ["--device", "cpu", "--out", str(folders / "out"), "--minutes"]
-    session = gpu.main([*arguments, "1e-9"])
-    assert session.left == 1
+    monkeypatch.setattr(gpu, "steps", lambda device: {"small": tiny(), "large": tiny((2, 32))})
+    arguments = ["--device", "cpu", "--out", str(folders / "out"), "--steps", "small", "--minutes"]
+    assert gpu.main([*arguments, "1e-9"]) == []
     assert capsys.readouterr().out.endswith("1 cases are left: the same command goes on\n")
-    session = gpu.main([*arguments, "1"])
-    assert session.left == 0
+    rows = gpu.main([*arguments, "1"])
     assert capsys.readouterr().out.endswith("complete\n")
     assert len(files(folders / "out" / "bench_layer" / "trial")) == 2
-    assert [r.config["arm"] for r in records.runs("bench_layer", root=folders / "out")] == [
-        "definition",
-        "torch",
-    ]
-    assert gpu.main([*arguments, "1"]).rows == session.rows  # read, not measured
-
-
-def small_step(session):
-    session.survey(tiny())
+    assert [row.implementation for row in rows] == ["definition", "torch"]
+    again = gpu.main([*arguments, "1"])  # read, not measured
+    assert again == [replace(row, samples=()) for row in rows]
 
 
 def test_a_missing_device_ends_cleanly(capsys):
-    assert gpu.main(["--device", GPU]).rows == []
+    assert gpu.main(["--device", GPU]) == []
     assert capsys.readouterr().out == f"{GPU}: not measured yet on this device\n"
 
 
@@ -225,12 +160,12 @@ def test_it_needs_no_more_than_torch_triton_numpy_and_jaxtyping(folders):
     script = (
         f"import sys; sys.modules.update(dict.fromkeys({blocked})); "
         "sys.path.insert(0, 'tests'); "
-        "from norms_survey import tiny; "
+        "from lab.benchmarks.benching import tiny; "
         "from layernorm.lab.benchmarks import gpu; "
-        "gpu.STEPS[:] = [lambda session: session.survey(tiny())]; "
-        "gpu.STEPS[0].__name__ = 'trial'; "
-        f"session = gpu.main(['--device', 'cpu', '--out', {str(folders)!r}]); "
-        "assert sum(row.status == 'measured' for row in session.rows) == 2, session.rows"
+        "gpu.steps(gpu.device_of('cuda')); "
+        "gpu.steps = lambda device: {'small': tiny()}; "
+        f"rows = gpu.main(['--device', 'cpu', '--out', {str(folders)!r}]); "
+        "assert [row.status for row in rows] == ['measured'] * 2, rows"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from layernorm.lab import claims
-from layernorm.lab.benchmarks.report import Row
-from layernorm.lab.benchmarks.training_models import SUBJECTS
+from layernorm.lab.benchmarks.measure import Row
+from layernorm.lab.benchmarks.training import SUBJECTS
 from layernorm.lab.claims import chapter_12, chapter_12_seconds
 from layernorm.lab.experiments import get
 

@@ -1,4 +1,4 @@
-"""`layernorm run`, `layernorm sweep` and `layernorm bench engine`, as they are typed."""
+"""`layernorm run` and `layernorm sweep`, as they are typed."""
 
 import errno
 
@@ -207,16 +207,3 @@ def test_a_sweep_of_old_runs_says_so(here, monkeypatch):
     monkeypatch.setattr(records, "stale", lambda record: "Toy")
     result = layernorm(*SWEEP, "--no-time")
     assert "6 runs were made before the code they depend on changed" in result.stderr
-
-
-def test_the_benchmark_prints_its_table(monkeypatch):
-    from layernorm.lab.benchmarks import engine
-
-    monkeypatch.setattr(engine, "SIZES", (12, 16, 10))
-    result = layernorm("bench", "engine", "--rounds", "6", "--profile", "mine")
-    assert result.exit_code == 0, result.output
-    lines = result.stdout.splitlines()
-    assert [line.split("  ")[0].strip() for line in lines[1:7]] == ["128"] * 3 + ["4"] * 3
-    assert "engine" in lines[2]
-    assert lines[7].startswith("records: ")
-    assert len(records.runs("bench_engine", "mine")) == 6

@@ -1,0 +1,293 @@
+"""A case, and how it is measured: what agrees with its definition is timed, the rest is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import torch
+
+from layernorm.lab import records
+from layernorm.lab.benchmarks.measure import memory
+from layernorm.lab.benchmarks.measure.gate import Verdict
+from layernorm.lab.benchmarks.measure.roof import copy_bandwidth
+from layernorm.lab.benchmarks.measure.timing import (
+    Call,
+    Timer,
+    interleaved,
+    median_interval,
+    present,
+    spread,
+    timer_for,
+)
+from layernorm.lab.benchmarks.measure.words import one_of
+
+Shape = tuple[int, ...]
+MEASURED = "measured"
+NO_DEVICE = "not measured yet on this device"
+ABOVE = "above the roof: the bytes, the roof or the time is not what it seems; find out why"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One implementation of one case: times in seconds, sizes in bytes.
+
+    `status` is "measured", "not measured yet on this device", "wrong: …" (it differs from the
+    definition), "failed: …" (it raised) or "crashed: …" (with the process); all but the first have
+    no times. `ratio` is its median time over that of `baseline`; `ratio_low` and `ratio_high` are
+    the 95% interval of the median of the ratios within each round. `bandwidth` is `traffic` (the
+    byte model) over the median time, `roof` the measured copy bandwidth, `fraction` their quotient.
+    `error` is the largest error against the definition as a fraction of what the gate allows.
+    `held_memory` is what a forward pass leaves for its backward, `resident_memory` how much a
+    process grows at most. `options` are the rounds, the machine and further choices, as in records.
+    """
+
+    benchmark: str
+    method: str
+    implementation: str
+    baseline: str
+    mode: str
+    shape: Shape
+    dtype: str
+    device: str
+    seed: int
+    status: str
+    error: float | None = None
+    seconds: float | None = None
+    p20: float | None = None
+    p80: float | None = None
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    traffic: int | None = None
+    bandwidth: float | None = None
+    roof: float | None = None
+    fraction: float | None = None
+    peak_memory: int | None = None
+    held_memory: int | None = None
+    resident_memory: int | None = None
+    note: str = ""
+    samples: tuple[float, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def machine(self) -> str:
+        """Where it was measured."""
+        return self.options.get("machine", self.device)
+
+
+@dataclass
+class Trial:
+    """An implementation made ready.
+
+    Args:
+        call: one call as it is timed.
+        judge: makes such a call and compares what it gives with the definition's.
+        traffic: bytes that a call moves at least, where a byte model tells.
+        rest: what comes between the last timed call and the one whose memory is counted.
+        told: options that the row has besides those of its case.
+    """
+
+    call: Call
+    judge: Callable[[Call], Verdict]
+    traffic: int | None = None
+    rest: Call = lambda: None
+    told: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operation at one shape, by several implementations.
+
+    A kind of benchmark is a subclass: it says how an implementation is made ready (`prepare`), and
+    which names there are.
+
+    Args:
+        operation: what is computed, in the benchmark's words.
+        implementations: in the order in which they are timed.
+        profile: of the records; None: nothing is recorded.
+        rounds: samples of each implementation and copy, at least 6.
+        sample_seconds: least duration of a sample.
+        copies: how often each implementation is made anew and timed.
+    """
+
+    operation: str
+    shape: Shape
+    dtype: str = "float32"
+    device: str = "cpu"
+    mode: str = "forward"
+    implementations: tuple[str, ...] = ()
+    profile: str | None = None
+    rounds: int = 15
+    sample_seconds: float = 1e-3
+    copies: int = 1
+    seed: int = 0
+
+    MODES: ClassVar[tuple[str, ...]] = ("forward",)
+    counts_peak: ClassVar[bool] = True
+    graph: ClassVar[bool] = False  # replayed from a captured CUDA graph
+
+    @property
+    def benchmark(self) -> str:
+        """The name in rows; records are called bench_ and this."""
+        return self.operation
+
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        """Ratios are to the first of these that is measured."""
+        raise NotImplementedError
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Further choices, which records keep."""
+        return {}
+
+    @property
+    def threads(self) -> int:
+        """As many as torch uses."""
+        return torch.get_num_threads()
+
+    def method(self, name: str) -> str:
+        """Name of an implementation's method in the table of methods."""
+        raise NotImplementedError
+
+    def prepare(self) -> Callable[[str], Trial]:
+        """A function that makes the implementation of a name ready."""
+        raise NotImplementedError
+
+    def measured(self) -> list[Row]:
+        """Its rows, wherever they have to be measured."""
+        return measure(self)
+
+    def setting(self) -> AbstractContextManager:
+        """Everything runs within it."""
+        return nullcontext()
+
+    def depends_on(self, name: str) -> tuple[Any, ...]:
+        """Functions and classes whose code makes the measurement of an implementation stale."""
+        return type(self), measure
+
+    def blank(self, name: str, status: str = MEASURED) -> Row:
+        """The row that a measurement fills."""
+        options = {"rounds": self.rounds, "machine": machine_of(self.device, self.threads)}
+        return Row(
+            self.benchmark, self.method(name), name, self.baselines[0], self.mode, self.shape,
+            self.dtype, self.device, self.seed, status, options={**options, **self.options},
+        )  # fmt: skip
+
+    def check(self) -> None:
+        """Refuse what cannot be measured.
+
+        Raises:
+            ValueError: naming the argument, what was expected and what came.
+        """
+        if torch.device(self.device).type not in ("cpu", "cuda"):
+            others = "others have no timer here"
+            raise ValueError(f"device: expected cpu or cuda, got {self.device}; {others}")
+        one_of("mode", self.mode, self.MODES)
+        if self.rounds < 6:
+            raise ValueError(f"rounds: expected at least 6, for a 95% interval; got {self.rounds}")
+        if self.copies < 1:
+            raise ValueError(f"copies: expected at least 1, got {self.copies}")
+
+    def __str__(self) -> str:
+        return f"{self.benchmark} {self.mode} {'x'.join(map(str, self.shape))} {self.dtype}"
+
+
+def machine_of(device: str, threads: int) -> str:
+    """The name of a device in records: measurements of two machines stand side by side."""
+    here, where = records.environment(), torch.device(device)
+    if where.type == "cpu":
+        return f"{here['cpu']}, {threads} threads"
+    index = where.index or 0
+    return here["gpus"][index] if index < len(here["gpus"]) else NO_DEVICE
+
+
+def measure(case: Case, timer: Timer | None = None, roof: float | None = None) -> list[Row]:
+    """One row per implementation; a wrong one is named as such and not timed.
+
+    First each implementation must agree with its definition. Those that do are timed in turns,
+    each sample long enough for the clock, and judged again. Where the weights come to lie in
+    memory changes a time by several percent: with `copies` every implementation is made anew and
+    timed again.
+
+    Args:
+        timer: another clock than the device's own.
+        roof: bytes per second, if known; measured here otherwise, where there is a byte model.
+
+    Raises:
+        ValueError: an argument is out of range; says which and what was expected.
+    """
+    case.check()
+    device = torch.device(case.device)
+    if not present(device):
+        return [case.blank(name, NO_DEVICE) for name in case.implementations]
+    timer = timer or timer_for(device, case.graph)
+    with case.setting():
+        make, rows, trials = case.prepare(), {}, {}
+        for name in case.implementations:
+            rows[name], trial = _admit(case.blank(name), make, timer)
+            trials |= {} if trial is None else {name: trial}
+        moved = max((trial.traffic or 0 for trial in trials.values()), default=0)
+        if moved and roof is None:
+            roof = copy_bandwidth(device, getattr(torch, case.dtype), moved, timer)
+        samples: dict[str, list[float]] = {name: [] for name in trials}
+        for copy in range(case.copies if trials else 0):
+            trials = {name: make(name) for name in trials} if copy else trials
+            calls = {name: trial.call for name, trial in trials.items()}
+            taken = interleaved(timer, calls, case.rounds, case.sample_seconds)
+            samples = {name: [*before, *taken[name]] for name, before in samples.items()}
+        for name, trial in trials.items():
+            if wrong := trial.judge(trial.call).wrong:
+                rows[name] = replace(rows[name], status=f"wrong after timing: {wrong}")
+                del samples[name]
+        baseline = next((name for name in case.baselines if name in samples), case.baselines[0])
+        for name, taken in samples.items():
+            row = replace(rows[name], **times(taken, samples.get(baseline)), baseline=baseline)
+            if row.traffic:
+                row = with_roof(replace(row, bandwidth=row.traffic / row.seconds, roof=roof))
+            if case.counts_peak:
+                trials[name].rest()
+                row = replace(row, peak_memory=memory.peak(trials[name].call, device))
+            rows[name] = row
+    return list(rows.values())
+
+
+def _admit(row: Row, make: Callable[[str], Trial], timer: Timer) -> tuple[Row, Trial | None]:
+    """The implementation's row, and what to time if it is right."""
+    try:
+        trial = make(row.implementation)
+        trial.call = timer.prepare(trial.call)
+        verdict = trial.judge(trial.call)
+    except Exception as error:  # of any kind: a library may not support this shape, type or device
+        return replace(row, status=failure(error)), None
+    status = f"wrong: {verdict.wrong}" if verdict.wrong else MEASURED
+    options = {**row.options, **trial.told}
+    row = replace(row, status=status, error=verdict.error, traffic=trial.traffic, options=options)
+    return row, None if verdict.wrong else trial
+
+
+def failure(error: Exception) -> str:
+    """The status of what raised this, on one line."""
+    return " ".join(f"failed: {type(error).__name__}: {error}".split())[:300]
+
+
+def times(samples: list[float], reference: list[float] | None) -> dict[str, Any]:
+    """The fields of a `Row` that samples fill; ratios to the reference's, if there are any."""
+    taken = spread(samples)
+    times = {"seconds": taken.median, "p20": taken.p20, "p80": taken.p80, "samples": tuple(samples)}
+    if reference:
+        low, high = median_interval([a / b for a, b in zip(samples, reference, strict=True)])
+        ratio = taken.median / spread(reference).median
+        times |= {"ratio": ratio, "ratio_low": low, "ratio_high": high}
+    return times
+
+
+def with_roof(row: Row) -> Row:
+    """With the fraction of the roof that it reaches, and a note where that is more than all."""
+    if not row.bandwidth or not row.roof:
+        return row
+    fraction = row.bandwidth / row.roof
+    return replace(row, fraction=fraction, note=ABOVE if fraction > 1 else "")

@@ -1,0 +1,168 @@
+"""Clocks, and how they are read: in turns, after a warm-up, over samples long enough."""
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+import torch
+
+Call = Callable[[], object]
+
+
+class CpuTimer:
+    """Wall time of calls that follow one another; caches are as warm as these calls leave them."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter):
+        self.clock = clock
+
+    def prepare(self, call: Call) -> Call:
+        return call
+
+    def seconds(self, call: Call, repeats: int) -> float:
+        """Seconds per call, averaged over `repeats` calls."""
+        begin = self.clock()
+        for _ in range(repeats):
+            call()
+        return (self.clock() - begin) / repeats
+
+
+class CudaTimer:
+    """Time on the GPU between two events around each call, with a cold L2 cache.
+
+    Before each call a buffer of twice the L2's size is overwritten. That also keeps the GPU busy
+    while the CPU queues the call, so that launch latency is hidden unless the call launches more
+    than the CPU can queue meanwhile; `graph=True` captures it in a CUDA graph and hides all of it.
+    """
+
+    def __init__(self, device: torch.device, graph: bool = False):
+        self.device, self.graph = device, graph
+        size = 2 * torch.cuda.get_device_properties(device).L2_cache_size
+        self.flush = torch.empty(size, dtype=torch.int8, device=device)
+
+    def prepare(self, call: Call) -> Call:
+        if not self.graph:
+            return call
+        with torch.cuda.device(self.device):
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):  # capture wants a warm-up on a stream of its own
+                for _ in range(3):
+                    call()
+            torch.cuda.current_stream().wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                output = call()
+
+        def replay() -> object:
+            graph.replay()
+            return output
+
+        return replay
+
+    def seconds(self, call: Call, repeats: int) -> float:
+        """Seconds per call, averaged over `repeats` calls, each with a cold L2."""
+        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
+        with torch.cuda.device(self.device):
+            for begin, end in events:
+                self.flush.zero_()
+                begin.record()
+                call()
+                end.record()
+            torch.cuda.synchronize(self.device)
+        return sum(begin.elapsed_time(end) for begin, end in events) / 1000 / repeats
+
+
+Timer = CpuTimer | CudaTimer
+
+
+def present(device: torch.device) -> bool:
+    """True if the device is there."""
+    return device.type == "cpu" or (device.index or 0) < torch.cuda.device_count()
+
+
+def timer_for(device: torch.device, graph: bool = False) -> Timer:
+    """The clock that belongs to a device."""
+    if device.type == "cuda":
+        return CudaTimer(device, graph)
+    if graph:
+        raise ValueError("graph: expected False on a CPU, got True; CUDA graphs need a GPU")
+    return CpuTimer()
+
+
+def calibrate(timer: Timer, call: Call, least: float) -> int:
+    """How many calls make a sample of at least `least` seconds, at best of three; warms up, too.
+
+    Raises:
+        RuntimeError: even a million calls take less time than that by this clock.
+    """
+    repeats = 1
+    while min(timer.seconds(call, repeats) for _ in range(3)) * repeats < least:
+        repeats *= 2
+        if repeats > 2**20:
+            raise RuntimeError(f"2^20 calls take less than {least} s: the clock does not advance")
+    return repeats
+
+
+def interleaved(
+    timer: Timer, calls: Mapping[str, Call], rounds: int, least: float
+) -> dict[str, list[float]]:
+    """Samples (seconds per call) of each call, taken in turns: A B A B, one round discarded.
+
+    In turns, because a machine's speed drifts: what slows one round slows all calls of it alike.
+    """
+    repeats = {name: calibrate(timer, call, least) for name, call in calls.items()}
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    with _no_garbage_collection():
+        for _ in range(1 + rounds):
+            for name, call in calls.items():
+                samples[name].append(timer.seconds(call, repeats[name]))
+    return {name: taken[1:] for name, taken in samples.items()}
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median with the 20th and 80th percentile (linear between samples)."""
+
+    median: float
+    p20: float
+    p80: float
+
+
+def spread(samples: Sequence[float]) -> Spread:
+    """The spread of these samples."""
+    p20, median, p80 = np.quantile(samples, [0.2, 0.5, 0.8]).tolist()
+    return Spread(median, p20, p80)
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """95% confidence interval of the median, whatever the distribution (order statistics).
+
+    The k-th smallest and k-th largest value, with the largest k for which
+    2 P(Binomial(n, 1/2) < k) <= 5%. Times have long tails, which a t interval does not survive.
+
+    Raises:
+        ValueError: fewer than six values, of which no interval can be made.
+    """
+    n, k, tail = len(values), 0, 1.0
+    while 2 * tail <= 0.05 * 2**n:
+        k += 1
+        tail += comb(n, k)
+    if not k:
+        raise ValueError(f"rounds: a 95% interval needs at least 6 of them, got {n}")
+    ordered = sorted(values)
+    return ordered[k - 1], ordered[n - k]

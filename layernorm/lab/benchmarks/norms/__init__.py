@@ -1,0 +1,12 @@
+"""The normalizations measured: definitions, torch's own, its compiler, our kernels, and peers.
+
+from layernorm.lab.benchmarks import norms
+norms.quick()                                                 # rows, in a few seconds
+norms.table(norms.rows(["layer", "rms"], (8, 256, 64)))       # a table, for a chapter
+"""
+
+from layernorm.lab.benchmarks.norms.operations import OPERATIONS
+from layernorm.lab.benchmarks.norms.plan import quick, rows
+from layernorm.lab.benchmarks.norms.tables import table
+
+__all__ = ["OPERATIONS", "quick", "rows", "table"]

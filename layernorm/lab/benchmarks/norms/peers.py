@@ -1,0 +1,161 @@
+"""Other people's kernels for the same operations, each through its public functions.
+
+None is required: what is installed is found when a measurement begins. Written against Liger-Kernel
+0.6 to 0.8 (`liger_kernel.transformers.functional`), apex (`apex.normalization.fused_layer_norm`,
+2025), Transformer Engine 2 (`transformer_engine.pytorch.LayerNorm`, `RMSNorm`), QuACK 0.2 to 0.6
+(`quack.rmsnorm`; it has no layer norm with a gradient) and flash-attn 2.8
+(`flash_attn.ops.triton.layer_norm`). Another version may have other signatures; then the row says
+what it raised.
+
+A peer is given the rows as a matrix, gain and bias as vectors, and the eps that torch uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+Function = Callable[..., Tensor | tuple[Tensor, ...]]
+EPS = 1e-5  # of torch's layer, group and instance normalization
+RMS_EPS = torch.finfo(torch.float32).eps  # of its RMS normalization, in half precision too
+
+
+@dataclass(frozen=True)
+class MadeAnew:
+    """An implementation that is made for each case, by `make`, which may raise."""
+
+    make: Callable[[], Function]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another library: where it is imported from, and what it has.
+
+    `operations` maps the name of an operation to a function of the imported module that gives the
+    implementation, a function of the operation's inputs by name.
+    """
+
+    name: str
+    module: str
+    operations: dict[str, Callable[[ModuleType], Function]]
+
+    def installed(self) -> bool:
+        try:
+            return find_spec(self.module.partition(".")[0]) is not None
+        except ValueError:  # imported by hand, without a specification
+            return True
+
+    def implementation(self, operation: str) -> MadeAnew:
+        """The implementation of an operation; it raises whatever the library's import raises."""
+        return MadeAnew(lambda: self.operations[operation](import_module(self.module)))
+
+
+def _rows(norm: Callable[..., Tensor]) -> Function:
+    """An implementation on tensors of any shape, from a norm of matrices over their rows."""
+
+    def implementation(x: Tensor, weight: Tensor, **others: Tensor) -> Tensor:
+        vectors = {name: tensor.flatten() for name, tensor in others.items()}
+        return norm(x.flatten(1), weight.flatten(), **vectors).view(x.shape)
+
+    return implementation
+
+
+def _added(norm: Callable[..., tuple[Tensor, Tensor]]) -> Function:
+    """The same for the norm of a sum, which gives the sum as well."""
+
+    def implementation(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor):
+        y, total = norm(x.flatten(1), residual.flatten(1), weight.flatten(), bias.flatten())
+        return y.view(x.shape), total.view(x.shape)
+
+    return implementation
+
+
+def _liger_group(module: ModuleType) -> Function:
+    from layernorm.lab.benchmarks.norms.operations import groups
+
+    def implementation(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        spread = x.view(*x.shape, 1) if x.dim() == 2 else x
+        done = module.liger_group_norm(spread, weight, bias, x.shape[1], groups(x), EPS)
+        return done.view(x.shape)
+
+    return implementation
+
+
+def _engine(module: ModuleType, kind: str, eps: float) -> Function:
+    """Transformer Engine has modules: one is made for each width and type, and is given our gain
+    and bias."""
+    modules: dict[tuple, torch.nn.Module] = {}
+
+    def norm(x: Tensor, weight: Tensor, **others: Tensor) -> Tensor:
+        key = (x.shape[-1], x.dtype, x.device)
+        if key not in modules:
+            modules[key] = getattr(module, kind)(key[0], eps=eps, dtype=key[1], device=key[2])
+        given = {"weight": weight, **others}
+        return torch.func.functional_call(modules[key], given, (x,))
+
+    return _rows(norm)
+
+
+PEERS = (
+    Peer(
+        "liger",
+        "liger_kernel.transformers.functional",
+        {
+            "layer": lambda m: _rows(
+                lambda x, weight, bias: m.liger_layer_norm(x, weight, bias, EPS)
+            ),
+            "rms": lambda m: _rows(
+                lambda x, weight: m.liger_rms_norm(x, weight, RMS_EPS, in_place=False)
+            ),
+            "group": _liger_group,
+        },
+    ),
+    Peer(
+        "apex",
+        "apex.normalization.fused_layer_norm",
+        {
+            "layer": lambda m: _rows(
+                lambda x, weight, bias: m.fused_layer_norm_affine(
+                    x, weight, bias, weight.shape, eps=EPS
+                )
+            ),
+            "rms": lambda m: _rows(
+                lambda x, weight: m.fused_rms_norm_affine(x, weight, weight.shape, eps=RMS_EPS)
+            ),
+        },
+    ),
+    Peer(
+        "transformer_engine",
+        "transformer_engine.pytorch",
+        {
+            "layer": lambda m: _engine(m, "LayerNorm", EPS),
+            "rms": lambda m: _engine(m, "RMSNorm", RMS_EPS),
+        },
+    ),
+    Peer(
+        "quack",
+        "quack",
+        {"rms": lambda m: _rows(lambda x, weight: m.rmsnorm(x, weight, eps=RMS_EPS))},
+    ),
+    Peer(
+        "flash_attn",
+        "flash_attn.ops.triton.layer_norm",
+        {
+            "layer": lambda m: _rows(
+                lambda x, weight, bias: m.layer_norm_fn(x, weight, bias, eps=EPS)
+            ),
+            "rms": lambda m: _rows(lambda x, weight: m.rms_norm_fn(x, weight, None, eps=RMS_EPS)),
+            "residual": lambda m: _added(
+                lambda x, residual, weight, bias: m.layer_norm_fn(
+                    x, weight, bias, residual=residual, eps=EPS, prenorm=True
+                )
+            ),
+        },
+    ),
+)

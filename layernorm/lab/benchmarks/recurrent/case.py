@@ -1,0 +1,255 @@
+"""The cost of a recurrent layer: ours against torch's and against the loops that people write.
+
+On a CPU each case is measured in a process of its own; on a GPU the fused path stands against
+cuDNN's layers, and `backend="auto"` decides between neighbors of what was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from layernorm.lab.benchmarks.measure import gate, memory
+from layernorm.lab.benchmarks.measure.case import MEASURED, Case, Row, Trial
+from layernorm.lab.benchmarks.measure.process import HUGE_PAGES, ask, measure_apart
+from layernorm.lab.benchmarks.measure.words import one_of
+from layernorm.lab.benchmarks.recurrent.loops import Loop
+from layernorm.lab.benchmarks.recurrent.subjects import (
+    BASELINE,
+    KINDS,
+    ON_GPU,
+    OURS,
+    SUBJECTS,
+    Subject,
+    fill,
+)
+
+MODES = ("training", "inference")
+ON_CPU = tuple(name for name in SUBJECTS["lstm"] if name != ON_GPU)
+PAIR = (OURS, BASELINE)
+EXACT = 1e-11  # error allowed in float64
+
+
+@dataclass(frozen=True)
+class RecurrentCase(Case):
+    """A step of a recurrent layer on sequences of shape (T, B, I, H): steps, sequences, inputs,
+    units; "training" (forward and backward with every gradient, that of x too) or "inference".
+
+    The gate: on a CPU an implementation must agree with its definition to 1e-11 in float64; and on
+    the very inputs that are timed, to four times the error that the definition's loop makes in
+    that type itself, plus `gate.tolerance`. (The largest of some 100,000 errors scatters: two
+    programs whose errors have the same rms differ by up to three in it.)
+
+    Args:
+        operation: "lstm" or "gru".
+        threads: of the process that measures.
+        huge_pages: with `THP_MEM_ALLOC_ENABLE`.
+        with_memory: also what training takes, for ours and torch's.
+    """
+
+    mode: str = "training"
+    implementations: tuple[str, ...] = ON_CPU
+    rounds: int = 11
+    sample_seconds: float = 0.02
+    threads: int = 1
+    huge_pages: bool = False
+    with_memory: bool = False
+
+    MODES: ClassVar[tuple[str, ...]] = MODES
+    counts_peak: ClassVar[bool] = False
+    benchmark: ClassVar[str] = "recurrent"
+    baselines: ClassVar[tuple[str, ...]] = (BASELINE,)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        pages = "on" if self.huge_pages else "off"
+        return {"kind": self.operation, "threads": self.threads, "huge_pages": pages}
+
+    def method(self, name: str) -> str:
+        return SUBJECTS[self.operation][name].method
+
+    def check(self) -> None:
+        one_of("kind", self.operation, KINDS)
+        for name in self.implementations:
+            one_of("subjects", name, SUBJECTS[self.operation])
+        if len(self.shape) != 4 or not all(isinstance(n, int) and n > 0 for n in self.shape):
+            raise ValueError(f"shape: expected four positive integers T, B, I, H, got {self.shape}")
+        super().check()
+
+    def prepare(self) -> Callable[[str], Trial]:
+        owed: dict[Loop, list[gate.Expected]] = {}
+
+        def make(name: str) -> Trial:
+            run = _Run(self, name)
+            if run.subject.definition not in owed:
+                owed[run.subject.definition] = run.expected()
+            expected = owed[run.subject.definition]
+            told = {"path": _path(self.operation)} if name == OURS else {}
+            return Trial(run.call, lambda call: self._judged(run, call, expected), told=told)
+
+        return make
+
+    def _judged(self, run: _Run, call: Callable, expected: list[gate.Expected]) -> gate.Verdict:
+        """In float64, then as it is timed; the verdict of the worse, or of what is wrong."""
+        exact = [replace(e, dtype=torch.float64, allowed=EXACT) for e in expected]
+        verdicts = gate.check(run.double().call(), exact), gate.check(call(), expected)
+        return max(verdicts, key=lambda verdict: (bool(verdict.wrong), verdict.error))
+
+    def measured(self) -> list[Row]:
+        sizes = {}
+        if self.with_memory and self.mode == "training":
+            # Before anything is timed: beside a measurement nothing else may run.
+            asked = [name for name in PAIR if name in self.implementations]
+            sizes = {name: memory_of(self, name) for name in asked}
+        rows = measure_apart(self, {HUGE_PAGES: "1"} if self.huge_pages else {})
+        return [
+            replace(row, held_memory=held, resident_memory=resident)
+            if row.status == MEASURED and row.implementation in sizes
+            else row
+            for row in rows
+            for held, resident in (sizes.get(row.implementation, (None, None)),)
+        ]
+
+    def training_memory(self, name: str) -> Iterator[tuple[int, int | None]]:
+        """As `memory_of`, in this process."""
+        small = _Run(replace(self, shape=(2, 1, *self.shape[2:])), name)
+        run = _Run(self, name)
+        small.call()  # what is set up once
+        del small
+        grown = memory.growth(run.call)
+        yield memory.held(run.forward, [run.x, *run.module.parameters()]), grown
+
+
+def memory_of(case: RecurrentCase, name: str) -> tuple[int, int | None]:
+    """The memory that training takes, in bytes, seen from a new process that does nothing else.
+
+    What the graph holds for the backward pass (`memory.held`), and by how much the process grows
+    at most in three training steps; None where the system does not tell (other than Linux). The
+    second counts also what an implementation keeps outside of torch's tensors, and what it needs
+    for a moment.
+
+    Raises:
+        ChildProcessError: that process failed.
+    """
+    ((held, grown),) = ask(case, "training_memory", {}, name)
+    return held, grown
+
+
+@dataclass(frozen=True)
+class GpuCase(RecurrentCase):
+    """The fused path on a GPU against cuDNN's layer, TorchScript and the definition.
+
+    Args:
+        tf32: whether products in float32 may be rounded to TF32, in all implementations alike.
+    """
+
+    device: str = "cuda"
+    implementations: tuple[str, ...] = (ON_GPU, BASELINE, "script", "definition")
+    tf32: bool = False
+
+    counts_peak: ClassVar[bool] = True
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"kind": self.operation, "tf32": self.tf32, "target": str(self)}
+
+    def __str__(self) -> str:
+        numbers = "tf32" if self.tf32 else self.dtype
+        return f"{self.operation} {self.mode} {'x'.join(map(str, self.shape))} {numbers}"
+
+    def _judged(self, run: _Run, call: Callable, expected: list[gate.Expected]) -> gate.Verdict:
+        """As it is timed."""
+        return gate.check(call(), expected)
+
+    def measured(self) -> list[Row]:
+        return Case.measured(self)
+
+    @contextmanager
+    def setting(self) -> Iterator[None]:
+        """With or without TF32 in cuBLAS and in cuDNN, whatever was set before."""
+        places = (torch.backends.cuda.matmul, torch.backends.cudnn)
+        before = [place.allow_tf32 for place in places]
+        try:
+            for place in places:
+                place.allow_tf32 = self.tf32
+            yield
+        finally:
+            for place, was in zip(places, before, strict=True):
+                place.allow_tf32 = was
+
+
+class _Run:
+    """A module with its inputs: what is timed, and what the gate compares."""
+
+    def __init__(self, case: RecurrentCase, name: str):
+        steps, batch, inputs, units = case.shape
+        self.case, self.name, self.training = case, name, case.mode == "training"
+        self.subject: Subject = SUBJECTS[case.operation][name]
+        self.module = self.subject.make(inputs, units).train(self.training)
+        fill(self.module, units, case.seed)
+        draw = torch.Generator().manual_seed(case.seed)
+        self.x = torch.randn(steps, batch, inputs, generator=draw)
+        self.grad_y = torch.randn(steps, batch, units, generator=draw)
+        self._to(torch.device(case.device), getattr(torch, case.dtype))
+
+    def _to(self, device: torch.device, dtype: torch.dtype) -> None:
+        self.module = self.module.to(device, dtype)
+        self.x = self.x.detach().to(device, dtype).requires_grad_(self.training)
+        self.grad_y = self.grad_y.to(device, dtype)
+
+    def double(self) -> _Run:
+        """The same module and numbers in float64."""
+        other = _Run(self.case, self.name)
+        other._to(self.x.device, torch.float64)
+        return other
+
+    def forward(self) -> Tensor:
+        return self.module(self.x)[0]
+
+    def call(self) -> tuple[Tensor, ...]:
+        """One step as a user makes it: y, and all gradients in training."""
+        if not self.training:
+            with torch.no_grad():
+                return (self.forward(),)
+        leaves = [self.x, *self.module.parameters()]
+        for leaf in leaves:
+            leaf.grad = None
+        y = self.forward()
+        y.backward(self.grad_y)
+        return y.detach(), *(leaf.grad for leaf in leaves)
+
+    def expected(self) -> list[gate.Expected]:
+        """The definition's values in float64, and what its loop loses in the type timed."""
+        exact, rounded = self._defined(torch.float64), self._defined(self.x.dtype)
+        leaves = ["x", *(name for name, _ in self.module.named_parameters())]
+        owed = ["y", *(f"gradient of {name}" for name in leaves)]
+        floor = gate.tolerance(self.x.dtype, self.x.shape[0] * self.x.shape[1])
+        return [
+            gate.Expected(name, value, low.dtype, floor + 4 * gate.relative_error(low, value))
+            for name, value, low in zip(owed, exact, rounded, strict=False)
+        ]
+
+    def _defined(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        x = self.x.detach().to(dtype).requires_grad_(self.training)
+        leaves = {
+            name: parameter.detach().to(dtype).requires_grad_(self.training)
+            for name, parameter in self.module.named_parameters()
+        }
+        y = self.subject.definition(x, **leaves)
+        if not self.training:
+            return (y,)
+        return y.detach(), *torch.autograd.grad(y, [x, *leaves.values()], self.grad_y.to(dtype))
+
+
+def _path(kind: str) -> str:
+    """Which way ours goes on a CPU: "fused", or why it computes its definition."""
+    try:
+        SUBJECTS[kind][ON_GPU].make(2, 2)(torch.zeros(1, 1, 2))
+    except ValueError as error:
+        return str(error)
+    return "fused"

@@ -1,0 +1,111 @@
+"""Plans of `layernorm bench recurrent` and of the recurrent part of `make bench-gpu`."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from layernorm.lab.benchmarks.measure.case import Shape
+from layernorm.lab.benchmarks.measure.resume import Plan
+from layernorm.lab.benchmarks.measure.words import one_of, some_of
+from layernorm.lab.benchmarks.recurrent.case import MODES, ON_CPU, PAIR, GpuCase, RecurrentCase
+from layernorm.lab.benchmarks.recurrent.subjects import BASELINE, KINDS, ON_GPU
+
+SHAPES: tuple[Shape, ...] = (  # T steps, B sequences, I inputs, H units
+    (50, 32, 128, 128),
+    (100, 64, 256, 256),
+    (100, 8, 400, 400),
+    (200, 4, 512, 512),
+    (64, 128, 256, 256),
+    (784, 32, 1, 100),
+    (37, 5, 61, 203),  # awkward: nothing is a multiple of a vector's length
+    (300, 1, 300, 130),  # awkward: one sequence, so that threads cannot share the batch
+)
+# On a GPU: the targets' shapes, then a grid for `backend="auto"`.
+TARGETS: tuple[Shape, ...] = ((100, 64, 512, 512), (200, 32, 1024, 1024))
+GRID: tuple[Shape, ...] = tuple(
+    (steps, batch, units, units)
+    for units in (64, 512, 1024, 2048)
+    for steps, batch in ((10, 4), (100, 64))
+)
+# Type of the inputs and parameters; whether products in float32 may round to TF32, as cuDNN's do
+# unless it is told otherwise. Both sides have the same setting.
+PRECISIONS = (("bfloat16", False), ("float32", False), ("float32", True))
+
+
+def plan(
+    kind: str = "both",
+    mode: str = "both",
+    shapes: str | None = None,
+    subjects: str | None = None,
+    threads: int | None = None,
+    rounds: int = 11,
+    huge_pages: str = "both",
+    with_memory: bool = True,
+    profile: str | None = None,
+) -> Plan:
+    """The cases that these words describe; None: all shapes, all subjects, torch's threads.
+
+    With huge pages besides ordinary ones, the second time is for ours and torch's alone; memory is
+    that of ours and torch's in training without huge pages.
+
+    Raises:
+        ValueError: naming the option, what was expected, what came and what was probably meant.
+    """
+    one_of("kind", kind, [*KINDS, "both"])
+    one_of("mode", mode, [*MODES, "both"])
+    names = some_of("subjects", subjects, ON_CPU, ON_CPU)
+    most = os.cpu_count() or 1
+    if threads is not None and not 1 <= threads <= most:
+        raise ValueError(f"threads: expected 1 to {most}, got {threads}")
+    one_of("huge-pages", huge_pages, ["off", "on", "both"])
+    settings = {"off": (False,), "on": (True,), "both": (False, True)}[huge_pages]
+    sizes = SHAPES if shapes is None else tuple(map(_shape, shapes.split(";")))
+    cases = tuple(
+        RecurrentCase(
+            one_kind, shape, mode=one_mode, profile=profile, rounds=rounds,
+            implementations=tuple(n for n in names if n in PAIR) if again else names,
+            threads=threads or torch.get_num_threads(), huge_pages=pages,
+            with_memory=with_memory and not pages,
+        )
+        for again, pages in enumerate(settings)
+        for one_kind in (KINDS if kind == "both" else (kind,))
+        for one_mode in (MODES if mode == "both" else (mode,))
+        for shape in sizes
+    )  # fmt: skip
+    cases = tuple(case for case in cases if case.implementations)
+    for case in cases:
+        case.check()
+    return cases
+
+
+def gpu_plan(device: str = "cuda", profile: str | None = "cuda") -> Plan:
+    """All that is to be measured on a GPU, the most wanted first."""
+    common = {"device": device, "profile": profile}
+    few = (ON_GPU, BASELINE, "definition")
+    both = [(kind, mode) for kind in KINDS for mode in MODES]
+    wanted = [
+        GpuCase(kind, shape, dtype, mode=mode, tf32=tf32, **common)
+        for kind, mode in both
+        for shape in TARGETS
+        for dtype, tf32 in PRECISIONS
+    ]
+    wanted += [
+        GpuCase(kind, shape, dtype, mode=mode, implementations=few, **common)
+        for kind, mode in both
+        for shape in GRID
+        for dtype in ("bfloat16", "float32")
+        if shape not in TARGETS
+    ]
+    return tuple(wanted)
+
+
+def _shape(text: str) -> Shape:
+    numbers = text.strip().split(",")
+    if len(numbers) != 4 or not all(n.strip().isdigit() and int(n) > 0 for n in numbers):
+        raise ValueError(
+            f"shapes: expected four positive integers T,B,I,H, several with semicolons, such as "
+            f"'50,32,128,128;100,8,400,400'; got {text!r}"
+        )
+    return tuple(map(int, numbers))

@@ -1,0 +1,137 @@
+"""The tables of `layernorm bench recurrent`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from layernorm.lab import records
+from layernorm.lab.benchmarks.measure import resume
+from layernorm.lab.benchmarks.measure.case import MEASURED, Row
+from layernorm.lab.benchmarks.measure.table import Table, megabytes, number, problems, shape
+from layernorm.lab.benchmarks.recurrent.case import MODES
+from layernorm.lab.benchmarks.recurrent.plan import SHAPES
+from layernorm.lab.benchmarks.recurrent.subjects import BASELINE, KINDS, OURS, SUBJECTS
+
+TORCHS = {"lstm": "nn.LSTM", "gru": "nn.GRU"}
+
+
+def select(rows: Iterable[Row], **wanted: str) -> list[Row]:
+    """The rows with these values of `kind`, `mode`, `huge_pages`, `implementation`."""
+
+    def value(row: Row, name: str) -> object:
+        return row.options[name] if name in row.options else getattr(row, name)
+
+    return [r for r in rows if all(value(r, name) == w for name, w in wanted.items())]
+
+
+def recorded(profile: str = "cpu") -> list[Row]:
+    """The rows of the records there are, in the order in which they are measured."""
+    shapes = {shape: i for i, shape in enumerate(SHAPES)}
+
+    def place(row: Row) -> tuple:
+        kind = row.options["kind"]
+        return (
+            row.options["huge_pages"] == "on",
+            KINDS.index(kind),
+            MODES.index(row.mode),
+            shapes.get(row.shape, len(shapes)),
+            list(SUBJECTS[kind]).index(row.implementation),
+        )
+
+    return sorted(resume.recorded("recurrent", profile), key=place)
+
+
+def geometric_mean(rows: Sequence[Row]) -> float | None:
+    """The geometric mean of the rows' ratios; None where there are none, or one is missing."""
+    ratios = [row.ratio for row in rows]
+    if not ratios or None in ratios:
+        return None
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def tables(rows: Sequence[Row]) -> Iterator[Table]:
+    """Every table of a measurement."""
+    for row in _firsts(rows, "kind", "mode", "huge_pages"):
+        kind, pages = row.options["kind"], row.options["huge_pages"]
+        chosen = select(rows, kind=kind, mode=row.mode, huge_pages=pages)
+        what = f"{kind.upper()}, {row.mode}, {row.dtype}, threads: {row.options['threads']}"
+        yield speeds(chosen, f"{what}, huge pages {pages}: ratio of times to {TORCHS[kind]}")
+    held = [row for row in rows if row.held_memory is not None]
+    for row in _firsts(held, "kind"):
+        kind = row.options["kind"]
+        told = "training: MB held for the backward pass, growth of the process"
+        yield memories(select(held, kind=kind), f"{kind.upper()}, {told}")
+
+
+def speeds(rows: Sequence[Row], title: str = "") -> Table:
+    """Shapes down, implementations across: torch's time, the others' ratio to it [95% interval].
+
+    The rows are of one kind, mode and setting of huge pages; the last line has geometric means.
+    """
+    names = list(dict.fromkeys(row.implementation for row in rows))
+    names = [name for name in names if name == BASELINE] + [n for n in names if n != BASELINE]
+    titles = {BASELINE: f"{TORCHS[rows[0].options['kind']]} ms"} if rows else {}
+    cells = {(shape(row), row.implementation): _speed(row) for row in rows}
+    shapes = dict.fromkeys(map(shape, rows))
+    lines = [[one, *(cells.get((one, name), "") for name in names)] for one in shapes]
+    means = {n: geometric_mean(select(rows, implementation=n)) for n in names if n != BASELINE}
+    lines.append(["geometric mean", *(number(means.get(name)) for name in names)])
+    return Table(["T,B,I,H", *(titles.get(name, name) for name in names)], lines, title)
+
+
+def memories(rows: Sequence[Row], title: str = "") -> Table:
+    """The memory that training takes, in MB: held for the backward, and growth of a process."""
+    by = {(shape(row), row.implementation): row for row in rows}
+    head, lines = ["T,B,I,H"], []
+    for what in ("held", "process"):
+        head += [f"{what}: torch", f"{what}: ours", "ratio"]
+    for one in dict.fromkeys(map(shape, rows)):
+        line = [one]
+        for field in ("held_memory", "resident_memory"):
+            theirs, ours = (getattr(by.get((one, n)), field, None) for n in (BASELINE, OURS))
+            line += [megabytes(theirs), megabytes(ours)]
+            line += [f"{ours / theirs:.2f}" if ours is not None and theirs else ""]
+        lines.append(line)
+    return Table(head, lines, title)
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """The gate's verdict, the functions it judged, and the machine."""
+    here = records.environment()
+    right = sum(row.status == MEASURED for row in rows)
+    paths = sorted({row.options["path"] for row in rows if "path" in row.options})
+    return "\n".join([
+        *problems(rows),
+        f"correctness: {right} of {len(rows)} measurements passed the gate "
+        "(their definitions in float64, before and after timing)",
+        "functions: ours, definition and the GRU's loop and script are the paper's; the LSTM's "
+        "loop and script carry the normalized cell; torch and plain loop have no norms",
+        f"ours: {', '.join(paths)}",
+        f"machine: {here['cpu']}, {here['cpu_capability']}, torch {here['versions']['torch']}",
+    ])  # fmt: skip
+
+
+def progress(rows: Sequence[Row]) -> str:
+    """One line about a case that was just measured."""
+    one = rows[0]
+    told = ", ".join(f"{row.implementation} {_speed(row)}" for row in rows)
+    pages = f"huge pages {one.options['huge_pages']}"
+    return f"{one.options['kind']} {one.mode} {shape(one)} {pages}: {told}"
+
+
+def _firsts(rows: Iterable[Row], *names: str) -> list[Row]:
+    """One row for each combination of these values, in order of appearance."""
+    first: dict[tuple, Row] = {}
+    for row in rows:
+        key = tuple(row.mode if name == "mode" else row.options[name] for name in names)
+        first.setdefault(key, row)
+    return list(first.values())
+
+
+def _speed(row: Row) -> str:
+    if row.status != MEASURED:
+        return row.status.partition(":")[0]
+    if row.implementation == BASELINE or row.ratio is None:
+        return f"{row.seconds * 1e3:.2f}" + ("" if row.implementation == BASELINE else " ms")
+    return f"{number(row.ratio)} [{number(row.ratio_low)}, {number(row.ratio_high)}]"

@@ -1,0 +1,82 @@
+"""Write the file of speeds by which `backend="auto"` chooses, from records of benchmarks.
+
+    python -m layernorm.lab.benchmarks.speeds [FILE]
+
+An entry tells, for an operation on a GPU at one shape, the upper end of the 95% interval of the
+time of this package's kernel: over that of torch's own norm, or over that of the definition of a
+recurrent layer. What is stale, wrong or measured from a captured graph is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from layernorm.lab import records
+from layernorm.lab.benchmarks.measure.case import MEASURED, Row
+from layernorm.lab.benchmarks.measure.resume import from_record
+from layernorm.lab.benchmarks.norms.implementations import OURS
+from layernorm.lab.benchmarks.recurrent.subjects import ON_GPU
+from layernorm.lab.records import Record
+from layernorm.lab.records.files import write
+
+FILE = Path(__file__).parents[2] / "kernels" / "speeds.json"
+NORMS = {"layer": "layer_norm", "rms": "rms_norm"}
+
+
+def entries(found: Iterable[Record]) -> list[dict[str, Any]]:
+    """The entries of these records, sorted; of several at one place the slowest."""
+    rows = [from_record(record) for record in found if not records.stale(record)]
+    rows = [r for r in rows if r.status == MEASURED and r.device.startswith("cuda")]
+    slowest: dict[tuple, float] = {}
+    for place, ratio in (*_of_norms(rows), *_of_layers(rows)):
+        slowest[place] = max(ratio, slowest.get(place, 0.0))
+    names = ("operation", "device", "dtype", "gradient", "shape")
+    return [
+        {**dict(zip(names, place, strict=True)), "ratio_high": float(f"{ratio:.4g}")}
+        for place, ratio in sorted(slowest.items())
+    ]
+
+
+def _of_norms(rows: Iterable[Row]) -> Iterator[tuple[tuple, float]]:
+    for row in rows:
+        usual = row.implementation == OURS and row.baseline == "torch" and row.mode != "backward"
+        if usual and row.benchmark in NORMS and row.ratio_high is not None:
+            gradient, size = row.mode != "forward", (row.shape[0], math.prod(row.shape[1:]))
+            yield (NORMS[row.benchmark], row.machine, row.dtype, gradient, size), row.ratio_high
+
+
+def _of_layers(rows: Iterable[Row]) -> Iterator[tuple[tuple, float]]:
+    times: dict[tuple, dict[str, Row]] = {}
+    for row in rows:
+        if row.benchmark == "recurrent" and not row.options.get("tf32", True):
+            kind, gradient = row.options["kind"], row.mode == "training"
+            place = (kind, row.machine, row.dtype, gradient, row.shape)
+            times.setdefault(place, {})[row.implementation] = row
+    for place, by in times.items():
+        if ON_GPU in by and "definition" in by:
+            ours, theirs = by[ON_GPU], by["definition"]
+            both = ours.ratio_high is not None and theirs.ratio_low is not None
+            yield place, ours.ratio_high / theirs.ratio_low if both else ours.p80 / theirs.p20
+
+
+def text(entries: Iterable[dict[str, Any]]) -> str:
+    """The file's text, an entry a line."""
+    lines = ",\n".join(map(json.dumps, entries))
+    return f'{{"schema": 1, "entries": [{f"{chr(10)}{lines}{chr(10)}" if lines else ""}]}}\n'
+
+
+def main(arguments: list[str]) -> None:
+    """Write the file, from own and published records."""
+    target = Path(arguments[0]) if arguments else FILE
+    made = entries(records.runs())
+    write(target, text(made))
+    print(f"{len(made)} entries: {target}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,134 @@
+"""The costs of the normalizations: every method is there, right, and comes out as a table."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from layernorm.lab.benchmarks import measure as core
+from layernorm.lab.benchmarks import norms
+from layernorm.lab.benchmarks.norms.case import OperationCase
+from layernorm.lab.benchmarks.norms.operations import at
+from layernorm.methods import METHODS
+
+CPU = torch.device("cpu")
+MODES = ["forward", "backward", "forward+backward"]
+QUICKLY = {"rounds": 6, "sample_seconds": 1e-6}
+
+
+def measure(operation, shape, **fields):
+    names = ("definition", "torch")
+    fields = {"implementations": names, "source": operation} | QUICKLY | fields
+    return core.measure(OperationCase(operation.name, shape, **fields), roof=1e9)
+
+
+def test_every_method_has_a_benchmark():
+    assert list(norms.OPERATIONS) == [*METHODS, "residual"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("mode", MODES)
+def test_definitions_and_torch_pass_the_gate_at_an_awkward_shape(dtype, mode):
+    rows = norms.rows(norms.OPERATIONS, (3, 7, 13), modes=[mode], dtype=dtype, roof=1e9, **QUICKLY)
+    assert [row.status for row in rows] == ["measured"] * (2 * len(METHODS) + 2)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", norms.OPERATIONS)
+def test_definitions_pass_in_half_precision(name, dtype):
+    size = at(name, 6, 77)
+    rows = measure(norms.OPERATIONS[name], size, dtype=dtype, mode="forward+backward")
+    assert rows[0].status == "measured"
+
+
+def test_rows_of_elements_as_each_benchmark_has_them():
+    assert {name: at(name, 96, 40) for name in norms.OPERATIONS} == {
+        **dict.fromkeys(norms.OPERATIONS, (96, 40)),
+        "weight": (40, 96),
+        "instance": (3, 32, 40),
+    }
+    assert at("instance", 7, 5) == (7, 1, 5)
+    for name in norms.OPERATIONS:
+        inputs = norms.OPERATIONS[name].make_inputs(at(name, 96, 40), torch.float32, CPU)
+        assert inputs["v" if name == "weight" else "x"].numel() == 96 * 40
+    with pytest.raises(ValueError, match="batch normalization of a single case"):
+        at("batch", 1, 40)
+
+
+# What the gradient reads beside the gradient of the output, and what it writes; for the rest, see
+# the tensors themselves.
+READ = {
+    **dict.fromkeys(norms.OPERATIONS, ("x", "weight")),
+    "weight": ("v", "g"),
+    "residual": ("sum", "weight"),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", norms.OPERATIONS)
+def test_the_byte_model_is_the_size_of_the_tensors_that_are_read_and_written(name, dtype):
+    """Each storage counted once: inputs, outputs, gradients as torch's own makes them."""
+    benchmark, shape = norms.OPERATIONS[name], at(name, 6, 40)
+    torch.manual_seed(0)
+    inputs = benchmark.make_inputs(shape, dtype, CPU)
+    leaves = {n: t.requires_grad_() for n, t in inputs.items()}
+    outputs = benchmark.implementations["torch"](**leaves)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    gradients = torch.autograd.grad(outputs, list(leaves.values()), list(outputs))
+
+    def size(*tensors):
+        storages = {t.untyped_storage().data_ptr(): t for t in tensors}
+        return sum(t.untyped_storage().nbytes() for t in storages.values())
+
+    read = [outputs[1] if n == "sum" else inputs[n] for n in READ[name]]
+    expected = {
+        "forward": size(*inputs.values()) + size(*outputs),
+        "backward": size(*read) + sum(map(size, outputs)) + size(*gradients),
+    }
+    expected["forward+backward"] = expected["forward"] + expected["backward"]
+    for mode, moved in expected.items():
+        (row, *_) = measure(benchmark, shape, dtype=str(dtype)[6:], mode=mode)
+        assert row.traffic == moved
+
+
+def test_quick_gives_a_row_per_implementation_and_a_table():
+    rows = norms.quick(methods=["layer"], shape=(2, 3, 4), rounds=6, sample_seconds=1e-6)
+    assert [row.mode for row in rows] == ["forward"] * 2 + ["forward+backward"] * 2
+    shown = norms.table(rows).frame()
+    assert list(shown["implementation"]) == ["definition", "torch"] * 2
+    assert (shown["µs"].astype(float) > 0).all()
+    assert list(shown["ratio to torch [95%]"][shown["implementation"] == "torch"]) == ["1.00"] * 2
+
+
+def test_a_broken_definition_is_not_timed(monkeypatch):
+    from layernorm import functional
+
+    right = functional.rms_norm
+    monkeypatch.setattr(functional, "rms_norm", lambda x, *rest: right(x + 0.01, *rest))
+    bench = norms.OPERATIONS["rms"]
+    oracle = lambda x, weight: right(x, x.shape[1:], weight)  # noqa: E731
+    monkeypatch.setitem(norms.OPERATIONS, "rms", replace(bench, oracle=oracle))
+    definition, torchs_own = norms.rows(["rms"], (3, 7, 13), modes=["forward"], rounds=6)
+    assert definition.status.startswith("wrong")
+    assert definition.seconds is None
+    assert torchs_own.status == "measured"
+
+
+def test_an_unknown_method_is_named():
+    with pytest.raises(ValueError, match=r"methods: expected one of none, batch, .* got 'laier'"):
+        norms.rows(["laier"])
+
+
+def test_norms_import_without_what_a_gpu_machine_lacks():
+    # sympy is not on the list: torch's own gradients import it
+    blocked = ["pandas", "scipy", "sklearn", "matplotlib", "pooch", "typer", "beartype"]
+    script = (
+        f"import sys; sys.modules.update(dict.fromkeys({blocked})); "
+        "from layernorm.lab.benchmarks import norms; "
+        "rows = norms.rows(['layer'], (2, 3, 4), rounds=6, sample_seconds=1e-6); "
+        "assert {row.status for row in rows} == {'measured'}, rows"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

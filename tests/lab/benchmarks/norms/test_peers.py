@@ -1,0 +1,193 @@
+"""Other people's kernels: found if installed, each called as its library wants, and gated."""
+
+import sys
+from types import ModuleType
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from layernorm.lab.benchmarks import norms
+from layernorm.lab.benchmarks.measure import measure
+from layernorm.lab.benchmarks.norms import implementations
+from layernorm.lab.benchmarks.norms.case import OperationCase
+from layernorm.lab.benchmarks.norms.implementations import NEEDS_CUDA, NOT_INSTALLED, candidates
+from layernorm.lab.benchmarks.norms.operations import at
+from layernorm.lab.benchmarks.norms.peers import PEERS
+
+CPU = torch.device("cpu")
+RMS_EPS = torch.finfo(torch.float32).eps
+
+
+def rms(x, weight, eps):
+    assert eps == RMS_EPS
+    assert x.dim() == 2
+    assert weight.dim() == 1
+    return F.rms_norm(x, weight.shape, weight, eps)
+
+
+def layer(x, weight, bias, eps):
+    assert x.dim() == 2
+    assert weight.dim() == bias.dim() == 1
+    return F.layer_norm(x, weight.shape, weight, bias, eps)
+
+
+class Liger:
+    @staticmethod
+    def liger_layer_norm(X, W, B, eps):
+        return layer(X, W, B, eps)
+
+    @staticmethod
+    def liger_rms_norm(X, W, eps, offset=0.0, casting_mode="llama", in_place=True):
+        assert not in_place  # or it writes over the gradient that is timed again
+        return rms(X, W, eps)
+
+    @staticmethod
+    def liger_group_norm(
+        X, affine_scaling_weight, affine_shifting_bias, num_channels, num_groups, eps
+    ):
+        assert X.dim() >= 3
+        assert X.shape[1] == num_channels
+        return F.group_norm(X, num_groups, affine_scaling_weight, affine_shifting_bias, eps)
+
+
+class Apex:
+    @staticmethod
+    def fused_layer_norm_affine(
+        input, weight, bias, normalized_shape, eps=1e-6, memory_efficient=False
+    ):
+        assert tuple(normalized_shape) == weight.shape
+        return layer(input, weight, bias, eps)
+
+    @staticmethod
+    def fused_rms_norm_affine(input, weight, normalized_shape, eps=1e-6, memory_efficient=False):
+        assert tuple(normalized_shape) == weight.shape
+        return rms(input, weight, eps)
+
+
+class _Engine(torch.nn.Module):
+    names = ("weight", "bias")
+
+    def __init__(self, normalized_shape, eps=1e-5, *, device=None, dtype=None):
+        super().__init__()
+        self.eps = eps
+        for name in self.names:
+            start = torch.full((normalized_shape,), torch.nan, device=device, dtype=dtype)
+            setattr(self, name, torch.nn.Parameter(start))  # never what the benchmark gives
+
+    def forward(self, x):
+        return layer(x, self.weight, self.bias, self.eps)
+
+
+class _EngineRMS(_Engine):
+    names = ("weight",)
+
+    def forward(self, x):
+        return rms(x, self.weight, self.eps)
+
+
+class Engine:
+    LayerNorm, RMSNorm = _Engine, _EngineRMS
+
+
+class Quack:
+    @staticmethod
+    def rmsnorm(x, weight=None, bias=None, residual=None, out_dtype=None, eps=1e-6):
+        return rms(x, weight, eps)
+
+
+class Flash:
+    @staticmethod
+    def layer_norm_fn(x, weight, bias, residual=None, eps=1e-6, prenorm=False):
+        total = x if residual is None else x + residual
+        y = layer(total, weight, bias, eps)
+        return (y, total) if prenorm else y
+
+    @staticmethod
+    def rms_norm_fn(x, weight, bias, residual=None, eps=1e-6, prenorm=False):
+        assert bias is None
+        return rms(x, weight, eps)
+
+
+FAKES = {
+    "liger": Liger,
+    "apex": Apex,
+    "transformer_engine": Engine,
+    "quack": Quack,
+    "flash_attn": Flash,
+}
+
+
+@pytest.fixture
+def install(monkeypatch):
+    """Puts a peer's module, with these functions, where it is imported from."""
+
+    def put(peer, functions):
+        parts = peer.module.split(".")
+        for i in range(1, len(parts) + 1):
+            monkeypatch.setitem(sys.modules, ".".join(parts[:i]), ModuleType(".".join(parts[:i])))
+        for name in dir(functions):
+            if not name.startswith("_"):
+                setattr(sys.modules[peer.module], name, getattr(functions, name))
+
+    monkeypatch.setattr(implementations, "_on_gpu", lambda device: True)
+    for peer in PEERS:
+        monkeypatch.setitem(sys.modules, peer.module.partition(".")[0], None)
+    return put
+
+
+def status(name, mode="forward+backward"):
+    """Of every implementation, which the gate has seen."""
+    benchmark, refused = candidates(norms.OPERATIONS[name], CPU, compiled=False)
+    names = tuple(n for n in benchmark.implementations if n != "triton")
+    fields = {"implementations": names, "source": benchmark, "rounds": 6, "sample_seconds": 1e-6}
+    rows = measure(OperationCase(name, at(name, 6, 40), mode=mode, **fields), roof=1e9)
+    return {row.implementation: row.status for row in rows} | refused
+
+
+OPERATIONS = [(peer, name) for peer in PEERS for name in peer.operations]
+
+
+def test_the_peers_are_those_of_the_issue():
+    assert {peer.name for peer in PEERS} == set(FAKES)
+    assert {name for _, name in OPERATIONS} <= set(norms.OPERATIONS)
+
+
+@pytest.mark.parametrize(("peer", "name"), OPERATIONS, ids=lambda v: getattr(v, "name", v))
+def test_an_installed_peer_is_called_as_its_library_wants(install, peer, name):
+    install(peer, FAKES[peer.name])
+    assert status(name)[peer.name] == "measured"
+
+
+@pytest.mark.parametrize(("peer", "name"), OPERATIONS, ids=lambda v: getattr(v, "name", v))
+def test_a_wrong_peer_is_named_and_not_timed(install, monkeypatch, peer, name):
+    right = F.rms_norm if name == "rms" else F.group_norm if name == "group" else F.layer_norm
+    monkeypatch.setattr(F, right.__name__, lambda *args: 1.01 * right(*args))
+    install(peer, FAKES[peer.name])
+    found = status(name, mode="forward")
+    assert found[peer.name].startswith("wrong: output 0 is off by 0.01")
+    assert found["definition"] == "measured"
+
+
+def test_a_peer_with_another_signature_says_so(install):
+    (liger,) = (peer for peer in PEERS if peer.name == "liger")
+    install(liger, type("Other", (), {"liger_layer_norm": staticmethod(lambda x: x)}))
+    assert status("layer")["liger"].startswith("failed: TypeError")
+    assert status("rms")["liger"].startswith("failed: AttributeError")
+
+
+def test_an_absent_peer_is_not_installed(install):
+    for name in norms.OPERATIONS:
+        has = {peer.name for peer in PEERS if name in peer.operations}
+        _, refused = candidates(norms.OPERATIONS[name], CPU, compiled=False)
+        assert {n: why for n, why in refused.items() if n != "triton"} == dict.fromkeys(
+            has, NOT_INSTALLED
+        )
+
+
+def test_a_peer_is_not_measured_on_a_cpu(install, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "quack", ModuleType("quack"))
+    benchmark, refused = candidates(norms.OPERATIONS["rms"], CPU, compiled=False)
+    assert refused["quack"] == refused["triton"] == NEEDS_CUDA
+    assert list(benchmark.implementations) == ["definition", "torch"]

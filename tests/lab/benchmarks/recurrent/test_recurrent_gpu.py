@@ -1,0 +1,93 @@
+"""The GPU's recurrent benchmark: its plan, its rows, its gate. Where there is no GPU
+the measuring is tried on the CPU."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from kernels.kernel_cases import DEVICE
+from lab.benchmarks.benching import ticking
+
+from layernorm.lab.benchmarks.measure import NO_DEVICE, measure
+from layernorm.lab.benchmarks.recurrent import SUBJECTS, GpuCase
+from layernorm.lab.benchmarks.recurrent.plan import gpu_plan
+from layernorm.recurrent import LayerNormLSTM
+
+SHAPE = (4, 2, 3, 5)
+
+
+def asked(kind="lstm", shape=SHAPE, **fields):
+    return GpuCase(kind, shape, **{"device": DEVICE, "rounds": 6} | fields)
+
+
+def quick(kind="lstm", **fields):
+    return {row.implementation: row for row in measure(asked(kind, **fields), ticking())}
+
+
+@pytest.mark.parametrize("mode", ["training", "inference"])
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_every_implementation_passes_the_gate_and_is_timed(kind, mode):
+    for dtype in ("float32", "bfloat16"):
+        rows = quick(kind, dtype=dtype, mode=mode)
+        assert {row.status for row in rows.values()} == {"measured"}, rows
+        assert list(rows) == ["fused", "torch", "script", "definition"]
+        for row in rows.values():
+            assert row.ratio == 1
+            assert 0 < row.error < 1
+            assert row.peak_memory > 0
+
+
+class Faulty(LayerNormLSTM):
+    def forward(self, input, hx=None):
+        y, states = super().forward(input, hx)
+        return y * 1.001, states
+
+
+def test_what_is_wrong_is_not_timed(monkeypatch):
+    faulty = replace(SUBJECTS["lstm"]["fused"], make=Faulty)
+    monkeypatch.setitem(SUBJECTS["lstm"], "fused", faulty)
+    row = quick()["fused"]
+    assert row.status.startswith("wrong: ")
+    assert " is off by 0.001 of its size" in row.status
+    assert row.seconds is None
+
+
+def test_the_plan():
+    found = list(map(str, gpu_plan()))
+    assert len(found) == len(set(found)) == len(set(gpu_plan()))
+    assert found[0] == "lstm training 100x64x512x512 bfloat16"
+    assert "lstm training 200x32x1024x1024 tf32" in found[:6]
+    assert "gru inference 10x4x2048x2048 float32" in found
+    assert {case.profile for case in gpu_plan()} == {"cuda"}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happens without a GPU")
+def test_without_a_gpu_nothing_is_measured():
+    for case in gpu_plan():
+        assert {row.status for row in case.measured()} == {NO_DEVICE}
+
+
+def test_tf32_is_set_and_put_back():
+    def now():
+        return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+    before = now()
+    for tf32 in (True, False):
+        with asked(tf32=tf32).setting():
+            assert now() == (tf32, tf32)
+        assert now() == before
+
+
+BAD = [
+    (("lstn",), {}, "kind: .* did you mean 'lstm'"),
+    (("lstm", (1, 2, 3)), {}, "shape: expected four positive"),
+    (("lstm",), {"mode": "train"}, "mode: "),
+    (("lstm",), {"implementations": ("our",)}, "subjects: "),
+    (("lstm",), {"rounds": 5}, "rounds: expected at least 6"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "options", "message"), BAD)
+def test_bad_arguments(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        measure(asked(*arguments, **options))

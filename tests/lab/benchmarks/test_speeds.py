@@ -1,0 +1,90 @@
+"""The file of speeds: what benchmarks found on a GPU, as `backend="auto"` reads it."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from layernorm.lab import records
+from layernorm.lab.benchmarks import speeds
+from layernorm.lab.benchmarks.measure import Row
+from layernorm.lab.benchmarks.measure.resume import record_of
+
+GPU = "Made-up GPU"
+
+
+def of_norm(arm="triton", high=0.8, mode="forward", shape=(16, 32, 2), **fields):
+    row = Row("layer", "layer", arm, "torch", mode, shape, "float32", "cuda", 0, "measured",
+              options={"machine": GPU, "rounds": 6})  # fmt: skip
+    return replace(row, seconds=1.0, ratio=0.7, ratio_low=0.6, ratio_high=high, error=0.1, **fields)
+
+
+def of_layer(arm, low, high, tf32=False, **fields):
+    options = {"machine": GPU, "rounds": 6, "kind": "gru", "tf32": tf32}
+    row = Row("recurrent", "layer", arm, "torch", "training", (10, 4, 8, 64), "bfloat16", "cuda", 0,
+              "measured", options=options, error=0.1, seconds=1.0, p20=0.5, p80=2.0)  # fmt: skip
+    return replace(row, ratio=low, ratio_low=low, ratio_high=high, **fields)
+
+
+def entries(*rows):
+    return speeds.entries([record_of(row, "trial") for row in rows])
+
+
+def entry(ratio, operation="layer_norm", dtype="float32", gradient=False, shape=(16, 64)):
+    told = {"operation": operation, "device": GPU, "dtype": dtype, "gradient": gradient}
+    return {**told, "shape": shape, "ratio_high": ratio}
+
+
+def test_a_norm_is_told_with_the_slowest_that_was_measured():
+    found = entries(of_norm(), of_norm(shape=(16, 64), high=0.9), of_norm(mode="forward+backward"))
+    assert found == [entry(0.9), entry(0.8, gradient=True)]
+    assert entries(of_norm(benchmark="rms")) == [entry(0.8, "rms_norm")]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        of_norm(arm="definition"),
+        of_norm(mode="backward"),
+        of_norm(benchmark="layer_graph"),
+        of_norm(benchmark="residual"),
+        of_norm(baseline="definition"),
+        of_norm(device="cpu"),
+        of_norm(status="wrong: output 0"),
+    ],
+    ids=str,
+)
+def test_what_does_not_count(row):
+    assert entries(row) == []
+
+
+def test_what_is_stale_does_not_count(monkeypatch):
+    monkeypatch.setattr(records, "stale", lambda record: ["layernorm.kernels"])
+    assert entries(of_norm()) == []
+
+
+def test_a_recurrent_layer_is_told_relative_to_its_definition():
+    """The interval from the ends of both, as torch's layer relates them; else from percentiles."""
+    ours, definition = of_layer("fused", 0.4, 0.6), of_layer("definition", 2.0, 3.0)
+    told = {"operation": "gru", "dtype": "bfloat16", "gradient": True, "shape": (10, 4, 8, 64)}
+    assert entries(ours, definition) == [entry(0.3, **told)]
+    assert entries(ours) == []
+    assert entries(*(replace(row, options={**row.options, "tf32": True})
+                     for row in (ours, definition))) == []  # fmt: skip
+    none = {"ratio": None, "ratio_low": None, "ratio_high": None}
+    assert entries(replace(ours, **none), replace(definition, **none)) == [entry(4.0, **told)]
+
+
+def test_the_file_has_an_entry_a_line(tmp_path, monkeypatch):
+    found = [record_of(row, "trial") for row in (of_norm(), of_norm(mode="forward+backward"))]
+    monkeypatch.setattr(records, "runs", lambda: found)
+    speeds.main([str(tmp_path / "speeds.json")])
+    text = (tmp_path / "speeds.json").read_text()
+    assert len(text.splitlines()) == 4
+    document = json.loads(text)
+    assert document["schema"] == 1
+    assert [tuple(sorted(one)) for one in document["entries"]] == [
+        ("device", "dtype", "gradient", "operation", "ratio_high", "shape")
+    ] * 2
+    assert json.loads(speeds.text([])) == {"schema": 1, "entries": []}
+    assert speeds.text([]).count("\n") == 1

@@ -1,0 +1,345 @@
+"""The benchmark of whole updates: what is timed is what the definition computes, or is refused."""
+
+import json
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from lab.benchmarks.benching import Ticking, count, own_folder, ticking
+from typer.testing import CliRunner
+
+from layernorm import functional, kernels
+from layernorm.cli import app
+from layernorm.lab.benchmarks import training
+from layernorm.lab.benchmarks.measure import MEASURED, NO_DEVICE, measure, run
+from layernorm.lab.benchmarks.measure.timing import CpuTimer
+from layernorm.lab.benchmarks.training import SUBJECTS, TrainingCase, case, models
+
+SMALL = {
+    "mlp": (4, 6, 8, 16, 10),
+    "digits": (3, 5, 8, 10),
+    "lstm": (3, 4, 5, 6),
+    "engine": (4, 6, 8, 10),
+}
+CPU = [(model, name) for model in SUBJECTS for name, s in SUBJECTS[model].items() if not s.cuda]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch, tmp_path):
+    """Small models, and runs in the test's own folder."""
+    monkeypatch.setattr(case, "SHAPES", {model: (shape,) for model, shape in SMALL.items()})
+    monkeypatch.setattr(case, "CASES", 8)
+    monkeypatch.setattr(models, "CASES", 8)
+    return own_folder(tmp_path, monkeypatch)
+
+
+def asked(model="mlp", subjects=("none", "layer/torch"), shape=None, **fields):
+    fields = {"rounds": 6, "copies": 2, "implementations": subjects} | fields
+    return TrainingCase(model, shape or SMALL[model], **fields)
+
+
+def quick(*arguments, timer=None, **fields):
+    rows = measure(asked(*arguments, **fields), timer or ticking())
+    return {row.implementation: row for row in rows}
+
+
+def judged(model, subject):
+    make = partial(models.make_update, subject, model, SMALL[model], "cpu", 0)
+    verdict = case.judge(subject, make)
+    return verdict.error, verdict.wrong
+
+
+@pytest.mark.parametrize(("model", "name"), CPU)
+def test_an_update_is_the_definitions(model, name):
+    error, wrong = judged(model, SUBJECTS[model][name])
+    assert (wrong, 0 <= error < 0.5) == ("", True)
+
+
+def test_updates_go_on_to_learn():
+    subject = SUBJECTS["mlp"]["layer/torch"]
+    update = models.make_update(subject, "mlp", SMALL["mlp"])
+    losses = [float(update()) for _ in range(200)]
+    assert sum(losses[-20:]) < 0.8 * sum(losses[:20])
+    batches = [update.cases() for _ in range(3)]
+    assert [len(y) for _, y in batches] == [4, 4, 4]
+    assert not torch.equal(batches[0][0], batches[1][0])
+    assert torch.equal(batches[0][0], batches[2][0])  # there are eight cases
+
+
+def outside(x, normalized_shape, weight, bias, eps):
+    centered = x - x.mean(-1, keepdim=True)
+    return weight * centered / (x.var(-1, correction=0, keepdim=True).sqrt() + eps) + bias
+
+
+def unbiased(x, normalized_shape, weight, bias, eps):
+    centered = x - x.mean(-1, keepdim=True)
+    return weight * centered / (x.var(-1, keepdim=True) + eps).sqrt() + bias
+
+
+def down_the_columns(x, normalized_shape, weight, bias, eps):
+    return weight * functional.layer_norm(x.T, x.shape[:1], eps=eps).T + bias
+
+
+def swapped(x, normalized_shape, weight, bias, eps):
+    return functional.layer_norm(x, normalized_shape, bias, weight, eps)
+
+
+def no_gradient(x, normalized_shape, weight, bias, eps):
+    return functional.layer_norm(x, normalized_shape, weight, bias.detach() + 0 * bias, eps)
+
+
+def only_in_float32(x, normalized_shape, weight, bias, eps):
+    scale = 1.1 if x.dtype == torch.float32 else 1.0
+    return scale * functional.layer_norm(x, normalized_shape, weight, bias, eps)
+
+
+def nan(x, normalized_shape, weight, bias, eps):
+    return functional.layer_norm(x, normalized_shape, weight, bias, eps) * torch.nan
+
+
+WRONG = [outside, unbiased, down_the_columns, swapped, no_gradient, only_in_float32, nan]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_norm_is_named_and_not_timed(wrong, monkeypatch):
+    monkeypatch.setitem(kernels._TORCH, "layer_norm", wrong)
+    row = quick()["layer/torch"]
+    assert row.status.startswith("wrong: ")
+    assert "times what is allowed" in row.status
+    assert row.seconds is None
+    assert quick()["none"].ratio == 1
+
+
+def still(*parameters, **options):
+    optimizer = torch.optim.Adam(*parameters, **options)
+    optimizer.step = lambda: None
+    return optimizer
+
+
+def twice(*parameters, **options):
+    return torch.optim.Adam(*parameters, **options | {"lr": 2 * options["lr"]})
+
+
+class Sign(torch.optim.SGD):
+    def __init__(self, parameters, lr, **_):
+        super().__init__(parameters, lr)
+
+
+@pytest.mark.parametrize("optimizer", [still, twice, Sign])
+def test_a_wrong_step_is_named(optimizer):
+    class Torch:
+        """`torch` with another Adam."""
+
+        optim = type("optim", (), {"Adam": staticmethod(optimizer)})
+
+        def __getattr__(self, name):
+            return getattr(torch, name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models, "torch", Torch())
+        row = quick(subjects=("none",))["none"]
+    assert "after the step is off by" in row.status
+
+
+def test_a_recurrent_batch_norm_with_another_eps_is_named():
+    def make(shape):
+        layer = models.BatchNormLSTM(*shape[2:], eps=1.1e-5)
+        return models.Labelled(layer, shape[-1])
+
+    subject = SUBJECTS["lstm"]["batch/reference"]
+    assert "is off by" in judged("lstm", replace(subject, make=make))[1]
+
+
+def test_the_norms_of_a_backend_are_those_that_run(monkeypatch):
+    """Else all rows would time one implementation."""
+    seen = set()
+    run = kernels.run
+    monkeypatch.setattr(
+        kernels,
+        "run",
+        lambda operation, backend, *a, **o: (
+            seen.add((operation, backend)) or run(operation, backend, *a, **o)
+        ),
+    )
+    for method in ("batch", "layer", "rms", "group"):
+        for backend in ("reference", "torch"):
+            SUBJECTS["mlp"][f"{method}/{backend}"].make(SMALL["mlp"])(torch.randn(4, 6))
+            assert seen == {(f"{method}_norm", backend)}
+            seen.clear()
+    used = []
+    monkeypatch.setattr(torch, "_weight_norm", lambda v, g, dim: used.append(1) or v)
+    SUBJECTS["mlp"]["weight/reference"].make(SMALL["mlp"])(torch.randn(4, 6))
+    assert used == []
+    SUBJECTS["mlp"]["weight/torch"].make(SMALL["mlp"])(torch.randn(4, 6))
+    assert used == [1, 1]
+
+
+def test_times_are_ratios_to_the_same_model_without_norms():
+    rows = quick()
+    assert [row.status for row in rows.values()] == [MEASURED] * 2
+    assert all(row.seconds == 1 and row.ratio == 1 for row in rows.values())
+    assert all(len(row.samples) == 12 for row in rows.values())
+    assert rows["layer/torch"].method == "layer"
+    assert rows["layer/torch"].peak_memory > rows["none"].peak_memory > 0
+
+
+def test_what_takes_longer_has_the_larger_ratio(monkeypatch):
+    clock, subject = Ticking(), SUBJECTS["mlp"]["layer/torch"]
+
+    def slow(shape):
+        model = subject.make(shape)
+        model.register_forward_hook(lambda *_: setattr(clock, "now", clock.now + 2))
+        return model
+
+    monkeypatch.setitem(SUBJECTS["mlp"], "layer/torch", replace(subject, make=slow))
+    rows = quick(timer=CpuTimer(clock))
+    assert [row.seconds for row in rows.values()] == [1, 3]
+    assert [row.ratio for row in rows.values()] == [1, 3]
+
+
+def test_every_copy_is_made_anew(monkeypatch):
+    made, subject = [], SUBJECTS["mlp"]["none"]
+    counted = replace(subject, make=lambda shape: made.append(shape) or subject.make(shape))
+    monkeypatch.setitem(SUBJECTS["mlp"], "none", counted)
+    quick(subjects=("none",), copies=3)
+    assert len(made) == 3 + 2 * 2  # the gate makes two, before and after
+
+
+def test_one_case_has_no_batch_normalization():
+    names = TrainingCase("mlp", (1, 6, 8, 10)).implementations
+    assert "layer/torch" in names
+    assert not [name for name in names if name.startswith("batch")]
+    assert not [name for name in names if name.endswith("triton")]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_nothing_is_measured_there():
+    rows = measure(TrainingCase("mlp", SMALL["mlp"], device="cuda"))
+    assert {row.status for row in rows} == {NO_DEVICE}
+    assert {"layer/triton", "rms/triton", "none"} <= {row.implementation for row in rows}
+    assert all(row.seconds is None for row in rows)
+
+
+def test_an_implementation_that_fails_is_named(monkeypatch):
+    def fails(shape):
+        raise NotImplementedError("no compiler")
+
+    subject = replace(SUBJECTS["lstm"]["layer/fused"], make=fails)
+    monkeypatch.setitem(SUBJECTS["lstm"], "layer/fused", subject)
+    rows = quick("lstm", ("none", "layer/fused"))
+    assert rows["layer/fused"].status == "failed: NotImplementedError: no compiler"
+    assert rows["none"].ratio == 1
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """The cases that are measured, of few implementations."""
+    few = {"mlp": ["layer/torch"], "digits": ["rms/torch"], "lstm": ["layer/reference"]}
+    for model, names in few.items():
+        chosen = {name: SUBJECTS[model][name] for name in ("none", *names)}
+        monkeypatch.setitem(SUBJECTS, model, chosen)
+    real = case.plan
+    quick = {"rounds": 6, "copies": 1, "sample_seconds": 1e-6}
+    monkeypatch.setattr(training, "plan", lambda *a, **options: real(*a, **options | quick))
+    return count(monkeypatch)
+
+
+def test_other_copies_are_measured_again(measured):
+    for copies in (1, 2, 2):
+        list(run(case.plan("mlp", "cpu", profile="mine", rounds=6, copies=copies)))
+    assert [one.copies for one in measured] == [1, 2]
+
+
+def test_records_and_table_say_what_was_measured(measured):
+    rows = [r for _, group in run(training.plan(None, "cpu", profile="cpu")) for r in group]
+    back = training.recorded("cpu")
+    (machine,) = {row.machine for row in back}
+    assert machine.endswith(f", {torch.get_num_threads()} threads")
+    assert [replace(row, samples=()) for row in rows] == back
+    shown = training.table(back)
+    assert shown.head[3:] == ["ms/update", "ratio [95% interval]", "peak MB"]
+    assert [line[:3] for line in shown.lines[:2]] == [
+        ["mlp", "4,6,8,16,10", "none"],
+        ["mlp", "4,6,8,16,10", "layer/torch"],
+    ]
+    assert shown.lines[0][4] == "1.00"
+    assert "[" in shown.lines[1][4]
+
+
+def test_the_command_shows_writes_records_and_goes_on(measured, small):
+    call = ["bench", "training", "--models", "mlp,lstm", "--device", "cpu", "--quick"]
+    call += ["--profile", "mine", "--json", str(small / "rows.json")]
+    done = CliRunner().invoke(app, call)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[0].split()[:3] == ["model", "shape", "implementation"]
+    rows = json.loads((small / "rows.json").read_text())["rows"]
+    assert [row["implementation"] for row in rows] == [
+        *("none", "layer/torch", "none", "layer/reference"),
+    ]
+    assert len(list((small / "runs" / "bench_training" / "mine").glob("*.json"))) == 4
+    again = CliRunner().invoke(app, call).stdout
+    assert again.splitlines()[:5] == done.stdout.splitlines()[:5]
+    assert [one.operation for one in measured] == ["mlp", "lstm"]
+
+
+def test_the_engine_is_timed_against_loops_written_by_hand(measured, small):
+    done = CliRunner().invoke(app, ["bench", "engine", "--profile", "mine"])
+    assert done.exit_code == 0, done.output
+    lines = [line.split("  ") for line in done.stdout.splitlines()[1:4]]
+    names = [next(filter(None, line[2:])).strip() for line in lines]
+    assert names == ["bare loop", "engine", "bare loop, default Adam"]
+    assert len(list((small / "runs" / "bench_engine" / "mine").glob("*.json"))) == 3
+    assert len(training.recorded("mine", "engine")) == 3
+
+
+def test_the_engine_makes_the_same_updates_and_is_looked_at_as_its_loop_does():
+    make = partial(models.make_update, model="engine", shape=SMALL["engine"])
+    bare, engine = (make(SUBJECTS["engine"][name]) for name in ("bare loop", "engine"))
+    assert [bare().item() for _ in range(70)] == [engine().item() for _ in range(70)]
+    assert engine.trainer.kept == 70 - engine.often
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--models", "mpl"], "got 'mpl'; did you mean 'mlp'?"),
+        (["--device", "gpu"], "device: expected one of auto, cpu, cuda, got 'gpu'"),
+        (["--threads", "0"], "threads must be at least 1, got 0"),
+        (["--profile", "My"], "must be lower-case letters"),
+        (["--json", "nowhere/rows.json"], "folder of nowhere/rows.json does"),
+    ],
+)
+def test_the_command_refuses_before_it_measures(arguments, message, measured):
+    done = CliRunner().invoke(app, ["bench", "training", *arguments])
+    assert done.exit_code == 1
+    assert message in done.stderr
+    assert measured == []
+
+
+def test_a_wrong_implementation_fails_the_command(measured, monkeypatch):
+    monkeypatch.setitem(kernels._TORCH, "layer_norm", nan)
+    done = CliRunner().invoke(app, ["bench", "training", "--models", "mlp", "--device", "cpu"])
+    assert done.exit_code == 1
+    assert "wrong: " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields", "message"),
+    [
+        (("gru",), {"shape": (4, 6, 10)}, "model: expected one of mlp, .*, got 'gru'"),
+        ((), {"shape": (4, 6)}, r"positive integers batch, .*, 10 for mlp, got \(4, 6\)"),
+        ((), {"shape": (4, 6, 9)}, r"positive integers batch, .*, 10 for mlp"),
+        ((), {"shape": (0, 6, 10)}, r"positive integers batch"),
+        (("lstm",), {"shape": (4, 6, 10)}, r"positive integers T, B, I, H for lstm"),
+        ((), {"shape": (9, 6, 8, 10)}, "a batch of at most 8, got 9"),
+        (("mlp", ("layer",)), {}, "did you mean 'layer/torch'|got 'layer'"),
+        (("mlp", ("batch/torch",)), {"shape": (1, 6, 10)}, "takes at least 2 cases, .* has 1"),
+        ((), {"device": "mps"}, "expected cpu or cuda, got mps"),
+        ((), {"rounds": 5}, "rounds: expected at least 6, .* got 5"),
+        ((), {"copies": 0}, "copies: expected at least 1, got 0"),
+    ],
+)
+def test_arguments_out_of_range_are_named(arguments, fields, message):
+    with pytest.raises(ValueError, match=message):
+        measure(asked(*arguments, **fields))
