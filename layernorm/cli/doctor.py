@@ -174,3 +174,18 @@ def _records() -> Iterator[Line]:
         yield Line(
             "records", f"{experiment} {profile}", f"{runs}. Stale: {stale}" if stale else runs
         )
+
+
+def doctor() -> None:
+    """Show what works here, and why not the rest."""
+    broken = False
+    topic = None
+    for line in examine():
+        if line.topic != topic:
+            topic = line.topic
+            typer.echo(topic)
+        typer.echo(f"{'✗' if line.problem else ' '} {line.name:<14} {line.says}")
+        broken = broken or line.problem
+    if broken:
+        typer.echo("Error: what is marked ✗ is broken", err=True)
+        raise typer.Exit(1)
