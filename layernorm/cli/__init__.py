@@ -11,7 +11,7 @@ from layernorm.cli import bench, claims, data, doctor, records, run, sweep
 
 
 class _OneLineErrors(TyperGroup):
-    """What the package refuses becomes one message and exit code 1, not a traceback."""
+    """Commands whose errors become one message and exit code 1, not a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -32,7 +32,7 @@ def folders(tmp_path, monkeypatch):
 @pytest.fixture
 def three_claims(monkeypatch, tmp_path):
     claims.all()
-    monkeypatch.setattr(claims, "_registry", {})
+    monkeypatch.setattr("layernorm.lab.claims.registry._registry", {})
     proved = Finding("proved", "It is 0.", numbers={"worst": 0.0, "odd": float("nan")})
     claims.declare(id="first", statement="One holds.", check=lambda: proved, **FIELDS)
     fields = {**FIELDS, "kind": "proof"}

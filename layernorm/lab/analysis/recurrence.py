@@ -1,4 +1,4 @@
-r"""What a recurrence does over many steps: the size of its state, and of its Jacobian (chapter 08).
+r"""A recurrence over many steps: the size of its state, and of its Jacobian (chapter 08).
 
 A network is a pair of weight matrices; many run side by side, one a row. `ln-tanh` and `ln-relu`
 are the layer-normalized RNN of the paper's eq. (4), `tanh` and `relu` the plain one of the same
@@ -26,7 +26,7 @@ LARGEST = 1e50  # beyond it, and below its inverse, only the direction of a stat
 
 @dataclass(frozen=True)
 class Course:
-    """What `follow` saw.
+    """The course of the networks that `follow` ran.
 
     `size`: decimal logarithm of the root mean square of the state, before the first step and after
     each. `stretch`: natural logarithm of how much each direction has been stretched so far; the

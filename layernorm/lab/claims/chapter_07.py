@@ -1,7 +1,7 @@
 """Claims about the Fisher matrix that chapter 07 decides: eqs. (8), (12), (13) and the norm in it.
 
 The metric along the gain is in `chapter_07_gain.py`, what norms do while a network learns in
-`chapter_07_norms.py`.
+`chapter_07_length.py`.
 """
 
 from __future__ import annotations

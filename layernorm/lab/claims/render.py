@@ -29,7 +29,7 @@ _BADGES = {
 
 
 @dataclass(frozen=True)
-class Ledger:
+class Decided:
     """Claims and what was found, in this order."""
 
     entries: Sequence[tuple[Claim, Finding]]

@@ -72,7 +72,8 @@ class Stored:
     def _digests(self) -> tuple[str, str]:
         """The digests of the package's code, and of its code and published records."""
         code = staleness.module_hash("layernorm")
-        files = sorted(published.published_folder().iterdir(), key=lambda file: file.name)
+        folder = published.published_folder()
+        files = sorted(folder.iterdir(), key=lambda file: file.name) if folder.is_dir() else []
         return code, _hash([code.encode(), *(file.read_bytes() for file in files)])
 
 

@@ -13,7 +13,8 @@ import torch
 
 from layernorm.lab import claims
 from layernorm.lab.claims import CHAPTERS, KINDS, VERDICTS, Claim, ClaimError, Finding
-from layernorm.lab.claims.render import _BADGES, Ledger
+from layernorm.lab.claims import registry as registry_module
+from layernorm.lab.claims.render import _BADGES, Decided
 from layernorm.lab.claims.verdicts import Stored
 
 REGISTERED = claims.all()
@@ -34,7 +35,7 @@ GOOD = {
 def registry(monkeypatch):
     """An empty registry, so that a test may declare what it likes."""
     empty: dict[str, Claim] = {}
-    monkeypatch.setattr(claims, "_registry", empty)
+    monkeypatch.setattr(registry_module, "_registry", empty)
     return empty
 
 
@@ -201,6 +202,7 @@ def test_chapter_files_are_found(registry, tmp_path, monkeypatch):
     )
     (tmp_path / "chapter_07_found.py").write_text(source)
     (tmp_path / "helper.py").write_text("raise AssertionError('no chapter')")
+    monkeypatch.setattr(registry_module, "FOLDER", str(tmp_path))
     monkeypatch.setattr(claims, "__path__", [str(tmp_path)])
     assert [claim.id for claim in claims.all()] == ["found"]
     assert claims.get("found").said_by == ("this book",)
@@ -265,7 +267,7 @@ def test_deciding_leaves_no_trace_and_starts_the_same_everywhere(registry):
     # Apart, since the type checks of the test run draw from Python's generator themselves.
     random.seed(12345)
     state = random.getstate()
-    with claims._same_start():
+    with registry_module._same_start():
         random.random()
     assert random.getstate() == state
 
@@ -337,6 +339,6 @@ def test_badges_are_readable_and_texts_escaped():
     assert set(_BADGES) == {v for vs in VERDICTS.values() for v in vs} | {"not yet tested"}
     assert min(contrast_with_white(color) for _, color in _BADGES.values()) > 4.5
     claim = Claim(**{**GOOD, "statement": "a < b & <script>"})
-    html = Ledger([(claim, Finding("proved", "x < y"))])._repr_html_()
+    html = Decided([(claim, Finding("proved", "x < y"))])._repr_html_()
     assert "a &lt; b &amp; &lt;script&gt;" in html
     assert "x &lt; y" in html

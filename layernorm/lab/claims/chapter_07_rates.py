@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from layernorm.lab.analysis import weights
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.chapter_07_norms import MLP, without
+from layernorm.lab.claims.chapter_07_length import MLP, without
 
 
 @claim(
