@@ -75,7 +75,8 @@ def command() -> None:
     """The command line describes the machine and decides every claim."""
     layernorm = str(Path(sys.executable).parent / "layernorm")
     subprocess.run([layernorm, "doctor"], check=True)
-    decided = subprocess.run([layernorm, "claims", "--check", "--json"], check=True, stdout=subprocess.PIPE)
+    deciding = [layernorm, "claims", "--check", "--json"]
+    decided = subprocess.run(deciding, check=True, stdout=subprocess.PIPE)
     claims = json.loads(decided.stdout)
     require(bool(claims), "`layernorm claims` lists nothing")
     tested = [claim for claim in claims if claim["verdict"] != "not yet tested"]
