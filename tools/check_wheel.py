@@ -79,7 +79,8 @@ def notebook(path: str) -> None:
 def command() -> None:
     """The command line describes the machine and decides every claim."""
     subprocess.run([COMMAND, "doctor"], check=True)
-    decided = subprocess.run([COMMAND, "claims", "--json"], check=True, stdout=subprocess.PIPE)
+    deciding = [COMMAND, "claims", "--check", "--json"]
+    decided = subprocess.run(deciding, check=True, stdout=subprocess.PIPE)
     claims = json.loads(decided.stdout)
     require(bool(claims), "`layernorm claims` lists nothing")
     tested = [claim for claim in claims if claim["verdict"] != "not yet tested"]

@@ -1,4 +1,4 @@
-"""What is installed here, which fast paths work, and why not the others."""
+"""The command `layernorm doctor`: the fast paths that work here, and why not the others."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _machine() -> Iterator[Line]:
 
 
 def _first_line(compiler: str) -> str | None:
-    """What the compiler says of itself; None where there is none that runs."""
+    """Return the compiler's first line about itself; None where there is none that runs."""
     path = shutil.which(compiler)
     if path is None:
         return None
@@ -142,7 +142,7 @@ def _recurrent_on_gpu() -> Line:
 
 
 def _fused_error(device: str) -> str:
-    """What is wrong with the fused path there ("": nothing)."""
+    """Return the trouble of the fused path there ("": none)."""
     try:
         layer = LayerNormLSTM(3, 5, backend="fused", device=device, dtype=torch.float64)
         x = torch.linspace(-1, 1, 24, device=device, dtype=torch.float64).view(4, 2, 3)
@@ -175,3 +175,18 @@ def _records() -> Iterator[Line]:
         yield Line(
             "records", f"{experiment} {profile}", f"{runs}. Stale: {stale}" if stale else runs
         )
+
+
+def doctor() -> None:
+    """Show what works here, and why not the rest."""
+    broken = False
+    topic = None
+    for line in examine():
+        if line.topic != topic:
+            topic = line.topic
+            typer.echo(topic)
+        typer.echo(f"{'✗' if line.problem else ' '} {line.name:<14} {line.says}")
+        broken = broken or line.problem
+    if broken:
+        typer.echo("Error: what is marked ✗ is broken", err=True)
+        raise typer.Exit(1)

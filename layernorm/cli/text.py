@@ -1,4 +1,4 @@
-"""What the commands print."""
+"""Tables as the commands print them."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def shown(code, *ids):
         (claims.Claim(id, "…", ("this book",), "experiment", "03"), PROVED if id != "c" else OPEN)
         for id in ids
     ]
-    html = claims.Ledger(entries)._repr_html_().splitlines(keepends=True)
+    html = claims.Decided(entries)._repr_html_().splitlines(keepends=True)
     output = {"output_type": "execute_result", "data": {"text/html": html, "text/plain": ["…"]}}
     stream = {"output_type": "stream", "name": "stdout", "text": ["<tr><code>no</code></tr>"]}
     cell = {"cell_type": "code", "source": [code], "outputs": [stream, output]}

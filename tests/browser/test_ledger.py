@@ -100,7 +100,10 @@ def test_a_claim_leads_to_the_row_that_decides_it(page):
     )
 
 
-def test_the_old_address_leads_to_the_same_place(page, book):
+def test_the_old_address_leads_to_the_same_place(browser, book):
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
     page.goto(f"{book.as_uri()}/{BEFORE}#errata-of-the-paper")
     page.wait_for_url(f"**/{PAGE}#errata-of-the-paper")
     assert page.locator("div.ledger").count() == 1
+    page.close()

@@ -1,5 +1,6 @@
 import json
 import os
+import resource
 import subprocess
 import sys
 from dataclasses import replace
@@ -29,14 +30,15 @@ def folders(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def three_claims(monkeypatch):
+def three_claims(monkeypatch, tmp_path):
     claims.all()
-    monkeypatch.setattr(claims, "_registry", {})
+    monkeypatch.setattr("layernorm.lab.claims.registry._registry", {})
     proved = Finding("proved", "It is 0.", numbers={"worst": 0.0, "odd": float("nan")})
     claims.declare(id="first", statement="One holds.", check=lambda: proved, **FIELDS)
     fields = {**FIELDS, "kind": "proof"}
     claims.declare(id="second", statement="Two holds.", check=lambda: proved, **fields)
     claims.declare(id="later/mnist", statement="Three.", **{**FIELDS, "chapter": "19"})
+    monkeypatch.setattr("layernorm.lab.claims.verdicts.FILE", tmp_path / "verdicts.json")
 
 
 def layernorm(*arguments: str):
@@ -60,11 +62,41 @@ def fail(*arguments: str) -> str:
 
 
 def test_claims_are_listed_with_verdict_and_evidence(three_claims):
-    out = succeed("claims")
+    out = succeed("claims", "--check")
     for piece in ("✓ proved", "first", "One holds.", "It is 0.", "… not yet tested", "later/mnist"):
         assert piece in out
     assert "Rule" not in out
     assert "Rule: The rule." in succeed("claims", "first")
+
+
+def test_claims_are_listed_as_they_were_decided_last(three_claims, monkeypatch):
+    assert "No verdict is stored" in succeed("claims", "first")
+    decided = succeed("claims", "--check", "--save")
+    monkeypatch.setattr(claims, "decide", None)
+    assert succeed("claims") == decided
+    monkeypatch.setattr("layernorm.lab.claims.verdicts.Stored.digest", lambda *_: "other")
+    monkeypatch.setattr("layernorm.lab.claims.verdicts._bytes", lambda *_: "other")
+    outdated = "Decided before code or records changed; decide it again with --check."
+    assert outdated in succeed("claims", "first")
+    assert json.loads(succeed("claims", "first", "--json"))[0]["current"] is False
+    assert layernorm("claims", "--save").exit_code == 2
+
+
+def test_listing_does_without_deciding(folders):
+    """Every claim of the book, in little more time than importing the package takes."""
+    command = [sys.executable, "-m", "layernorm", "claims"]
+    importing, listing = (
+        seconds([*command[:2], "layernorm", *rest]) for rest in (["--help"], ["claims"])
+    )
+    assert listing < importing + 5
+
+
+def seconds(command):
+    """The processor time of a command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime
 
 
 @pytest.mark.parametrize(
@@ -84,7 +116,7 @@ def test_claims_are_chosen(three_claims, options, ids):
 
 
 def test_claims_as_json(three_claims):
-    (row,) = json.loads(succeed("claims", "first", "--json"))
+    (row,) = json.loads(succeed("claims", "first", "--json", "--check"))
     assert row == {
         "id": "first",
         "statement": "One holds.",
@@ -97,22 +129,23 @@ def test_claims_as_json(three_claims):
         "reason": None,
         "evidence": "It is 0.",
         "numbers": {"worst": 0.0, "odd": "nan"},
+        "current": True,
     }
 
 
 def test_a_broken_check_is_named_and_the_others_are_shown(three_claims):
     claims.declare(id="broken", statement="No.", check=lambda: 1 / 0, **FIELDS)
-    result = layernorm("claims")
+    result = layernorm("claims", "--check")
     assert result.exit_code == 1
     assert "One holds." in result.stdout
     assert result.stderr == (
         "Error: the check of claim 'broken' raised ZeroDivisionError: division by zero\n"
     )
-    assert "'broken'" in fail("claims", "broken")
+    assert "'broken'" in fail("claims", "broken", "--check")
 
 
 def test_progress_is_shown_on_a_terminal_alone():
-    command = [sys.executable, "-m", "layernorm", "claims", "--chapter", "22", "--json"]
+    command = [sys.executable, "-m", "layernorm", "claims", "--check", "--chapter", "22", "--json"]
     ours, theirs = os.openpty()
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs)
     os.close(theirs)

@@ -1,1 +1,1 @@
-"""What chapters measure of networks: activations, recurrences, Fisher matrices, statistics."""
+"""The measurements of chapters and claims: activations, weights, recurrences, Fisher matrices."""

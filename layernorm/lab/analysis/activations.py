@@ -1,4 +1,4 @@
-r"""What can go wrong with summed inputs, as numbers: saturation, drift, correlation.
+r"""The troubles of summed inputs as numbers: saturation, drift, correlation.
 
 `a` is always a matrix of summed inputs, one row a case and one column a unit. Chapter 01 explains
 the measures; `Watch` reads them along a run of `layernorm.lab.experiments.studies`.

@@ -130,6 +130,76 @@ def by_curvature(
     return torch.autograd.functional.hessian(kl, theta)
 
 
+def draw(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def model(units: int, features: int, cases: int) -> list[Tensor]:
+    """Random w, b, g and data that are not centered."""
+    return [draw(units, features), draw(units), draw(units), 1 + draw(cases, features)]
+
+
+def sensitivity(a: Tensor) -> Tensor:
+    """σ ∂ā/∂a of layer normalization for each case (row of a): I − (11ᵀ + āāᵀ)/H."""
+    units = a.shape[1]
+    y = F.layer_norm(a, (units,), eps=0.0)
+    shared = (1 + y[:, :, None] * y[:, None, :]) / units
+    return torch.eye(units, dtype=a.dtype) - shared
+
+
+def missing_share(a: Tensor) -> float:
+    """The share of the Fisher matrix's trace that (13) leaves out, over the cases a.
+
+    For independent outputs of equal variance, gains 1 and inputs x of equal length and σ.
+    """
+    p = sensitivity(a)
+    own = p.diagonal(dim1=1, dim2=2)
+    return 1 - (own.square().sum() / p.square().sum()).item()
+
+
+def _block(matrix: Tensor, i: int, j: int, features: int) -> Tensor:
+    """The part of a normalized model's Fisher matrix that belongs to w_i and w_j."""
+    p = features + 2
+    return matrix[i * p : i * p + features, j * p : j * p + features]
+
+
+def doubling(method: str, rows: slice, units: int = 3, features: int = 3) -> list[Tensor]:
+    """By what factors the blocks (w₀, w₀) and (w₀, w₁) change when the weights of `rows` double.
+
+    The first for Gaussian outputs, the second for categorical ones, which depend on each other.
+    """
+    w, b, g, x = model(units, features, 5)
+    twice = w.clone()
+    twice[rows] *= 2
+    factors = []
+    for family, i, j in (("gaussian", 0, 0), ("categorical", 0, 1)):
+        both = (by_definition(family, method, v, b, g, x) for v in (w, twice))
+        before, after = (_block(m, i, j, features) for m in both)
+        factors.append(after / before)
+    return factors
+
+
+def along_gain(family: str, method: str, w: Tensor, b: Tensor, g: Tensor, x: Tensor) -> Tensor:
+    """The metric along the gains or, for `none`, along the unit vectors w_i/‖w_i‖: (H, H)."""
+    units, features = w.shape
+    full = by_definition(family, method, w, b, g, x)
+    step = w.new_zeros(units, len(full) // units, units)
+    for i in range(units):
+        if method == "none":
+            step[i, :features, i] = w[i] / w[i].norm()
+        else:
+            step[i, -1, i] = 1
+    step = step.reshape(len(full), units)
+    return step.T @ full @ step
+
+
+def mean_covariance(family: str, method: str, *parameters: Tensor) -> Tensor:
+    """E[Cov[y|x]] over the cases: by eq. (32) the whole metric along the gains."""
+    y, p = outcomes(family, natural(method, *parameters))
+    off = y - (p[..., None] * y).sum(1, keepdim=True)
+    return torch.einsum("nk,nki,nkj->ij", p, off, off) / len(y)
+
+
 def _flat(method: str, w: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Callable]:
     """The parameters as one vector, unit by unit, and how to read (w, b, g) out of one."""
     columns = [w, b[:, None]] + ([] if method == "none" else [g[:, None]])

@@ -1,4 +1,4 @@
-r"""What a recurrence does over many steps: the size of its state, and of its Jacobian (chapter 08).
+r"""A recurrence over many steps: the size of its state, and of its Jacobian (chapter 08).
 
 A network is a pair of weight matrices; many run side by side, one a row. `ln-tanh` and `ln-relu`
 are the layer-normalized RNN of the paper's eq. (4), `tanh` and `relu` the plain one of the same
@@ -10,6 +10,7 @@ measure Lyapunov exponents).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from layernorm import functional as F
+from layernorm.lab.analysis import activations
 
 KINDS = ("tanh", "relu", "ln-tanh", "ln-relu")
 LARGEST = 1e50  # beyond it, and below its inverse, only the direction of a state is followed
@@ -24,7 +26,7 @@ LARGEST = 1e50  # beyond it, and below its inverse, only the direction of a stat
 
 @dataclass(frozen=True)
 class Course:
-    """What `follow` saw.
+    """The course of the networks that `follow` ran.
 
     `size`: decimal logarithm of the root mean square of the state, before the first step and after
     each. `stretch`: natural logarithm of how much each direction has been stretched so far; the
@@ -128,6 +130,28 @@ def follow(
             total = total + r.diagonal(dim1=1, dim2=2).abs().clamp(min=1e-300).log()
             stretch.append(total)
     return Course(torch.stack(sizes), torch.stack(stretch), every)
+
+
+def _normal_mean(values: Tensor, at: Tensor) -> float:
+    """E[values] where `at` is standard normal, by a sum over an even grid."""
+    weight = torch.exp(-at.square() / 2)
+    return ((values * weight).sum() / weight.sum()).item()
+
+
+def wide_exponent(
+    kind: str, recurrent: float = 1.0, drive: float = 1.0, gain: float = 1.0
+) -> float:
+    """The largest exponent of a layer-normalized RNN with very many units and normal weights.
+
+    ½ log(g² ρ² E[f'²] / (ρ² E[f²] + u²)), f at g times a standard normal; u² is the variance of
+    W_xh x, ρ the scale of W_hh.
+    """
+    at = torch.linspace(-9, 9, 4001, dtype=torch.float64)
+    f = kind.removeprefix("ln-")
+    slope = activations.slope(gain * at, f)  # 1 at its largest, as f' of tanh and ReLU is
+    value = torch.tanh(gain * at) if f == "tanh" else torch.relu(gain * at)
+    stretch = (gain * recurrent) ** 2 * _normal_mean(slope.square(), at)
+    return math.log(stretch / (recurrent**2 * _normal_mean(value.square(), at) + drive**2)) / 2
 
 
 def _size(h: Tensor) -> Tensor:

@@ -64,29 +64,11 @@ terminal; `claims.table(chapter="03")` gives the same as a data frame.
 
 from __future__ import annotations
 
-import difflib
-import importlib
-import pkgutil
-import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-
-from layernorm.lab.claims import sources
-from layernorm.lab.claims.render import Ledger
-from layernorm.lab.claims.schema import (
-    CHAPTERS,
-    KINDS,
-    NOT_YET_TESTED,
-    VERDICTS,
-    Claim,
-    ClaimError,
-    Finding,
-)
-from layernorm.lab.records import published_only
+from layernorm.lab.claims.registry import all, claim, decide, declare, get, select
+from layernorm.lab.claims.render import Decided
+from layernorm.lab.claims.schema import CHAPTERS, KINDS, VERDICTS, Claim, ClaimError, Finding
 
 if TYPE_CHECKING:
     import pandas
@@ -97,8 +79,8 @@ __all__ = [
     "VERDICTS",
     "Claim",
     "ClaimError",
+    "Decided",
     "Finding",
-    "Ledger",
     "all",
     "claim",
     "decide",
@@ -109,151 +91,14 @@ __all__ = [
     "table",
 ]
 
-_registry: dict[str, Claim] = {}
 
-
-def declare(
-    *,
-    id: str,
-    statement: str,
-    kind: str,
-    chapter: str,
-    rule: str | None = None,
-    check: Callable[[], Finding] | None = None,
-    sabotage: tuple[str, object] | None = None,
-    said_by: str | Sequence[str] | None = None,
-) -> Claim:
-    """Add a claim to the registry; without a check it is `not yet tested`.
-
-    Who says it follows from the sources, unless `said_by` is given.
-
-    Raises:
-        ClaimError: a field breaks the rules of `Claim`, or another claim has this id.
-    """
-    given = (said_by,) if isinstance(said_by, str) else said_by
-    said = sources.said_by(id) if given is None else tuple(given)
-    new = Claim(id, statement, said, kind, chapter, rule, check, sabotage)
-    old = _registry.get(id)
-    if old is not None and _identity(old) != _identity(new):
-        raise ClaimError(
-            f"claim {id!r} is declared twice: for chapter {old.chapter} ({old.statement!r}) and "
-            f"chapter {chapter} ({statement!r}); give one of them another id "
-            "(or restart Python if this is one claim, edited and loaded again)"
-        )
-    _registry[id] = new
-    return new
-
-
-def _identity(claim: Claim) -> tuple:
-    """Equal when a chapter file is merely executed again, as test collectors and reloads do."""
-    name = getattr(claim.check, "__qualname__", None)
-    fields = (claim.statement, claim.said_by, claim.kind, claim.chapter, claim.rule)
-    return (*fields, name)
-
-
-def claim(**fields: Any) -> Callable[[Callable[[], Finding]], Callable[[], Finding]]:
-    """Register the function that decides a claim, a decorator; arguments are those of `declare`.
-
-    Raises:
-        ClaimError: a field breaks the rules of `Claim`, or another claim has this id.
-    """
-
-    def register(check: Callable[[], Finding]) -> Callable[[], Finding]:
-        declare(check=check, **fields)
-        return check
-
-    return register
-
-
-def all() -> tuple[Claim, ...]:
-    """Every claim, by chapter, in the order of declaration."""
-    for module in pkgutil.iter_modules(__path__):
-        if module.name.startswith("chapter_"):
-            importlib.import_module(f"{__name__}.{module.name}")
-    return tuple(sorted(_registry.values(), key=lambda claim: claim.chapter))
-
-
-def get(id: str) -> Claim:
-    """The claim with this id.
-
-    Raises:
-        ClaimError: there is none; the message names the nearest ones.
-    """
-    known = {claim.id: claim for claim in all()}
-    if id not in known:
-        near = difflib.get_close_matches(id, known, n=3, cutoff=0.6)
-        near = near or [other for other in known if id in other][:3]
-        hint = f"did you mean {', '.join(near)}?" if near else "`layernorm claims` lists them"
-        raise ClaimError(f"there is no claim {id!r}; {hint}")
-    return known[id]
-
-
-def select(chapter: str | None = None, kind: str | None = None) -> tuple[Claim, ...]:
-    """The claims of a chapter, of a kind, of both, or all.
-
-    Raises:
-        ClaimError: no such chapter or kind.
-    """
-    for name, value, known in (("chapter", chapter, CHAPTERS), ("kind", kind, KINDS)):
-        if value is not None and value not in known:
-            raise ClaimError(f"{name} must be one of {', '.join(known)}; got {value!r}")
-    return tuple(
-        claim for claim in all() if chapter in (None, claim.chapter) and kind in (None, claim.kind)
-    )
-
-
-@contextmanager
-def _same_start() -> Iterator[None]:
-    """Fixed seeds and gradients on; puts back every global state a check may have changed."""
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-    dtype = torch.get_default_dtype()
-    torch.default_generator.manual_seed(0)  # the CPU's alone: a GPU's state stays as it is
-    np.random.seed(0)  # noqa: NPY002
-    random.seed(0)
-    try:
-        with torch.enable_grad():
-            yield
-    finally:
-        torch.set_default_dtype(dtype)
-        torch.set_rng_state(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
-        random.setstate(states[2])
-
-
-def decide(id: str) -> Finding:
-    """Runs the check of a claim.
-
-    Raises:
-        ClaimError: there is no such claim, its check raised (the cause is chained), or what it
-            returned is not a finding of the claim's kind.
-    """
-    claim = get(id)
-    if claim.check is None:
-        return Finding(NOT_YET_TESTED, evidence=f"Chapter {claim.chapter} will decide it.")
-    try:
-        with _same_start(), published_only():
-            finding = claim.check()
-    except Exception as error:
-        raise ClaimError(
-            f"the check of claim {id!r} raised {type(error).__name__}: {error}"
-        ) from error
-    if not isinstance(finding, Finding):
-        raise ClaimError(f"the check of claim {id!r} must return a Finding; got {finding!r}")
-    if finding.verdict not in claim.verdicts():
-        raise ClaimError(
-            f"the check of claim {id!r} gave {finding.verdict!r}, but a claim of kind "
-            f"{claim.kind!r} is one of {', '.join(claim.verdicts())}"
-        )
-    return finding
-
-
-def show(chapter: str | None = None, kind: str | None = None) -> Ledger:
+def show(chapter: str | None = None, kind: str | None = None) -> Decided:
     """Decides the selected claims; the last line of a notebook's cell shows them.
 
     Raises:
         ClaimError: as `select` and `decide` do.
     """
-    return Ledger([(claim, decide(claim.id)) for claim in select(chapter, kind)])
+    return Decided([(claim, decide(claim.id)) for claim in select(chapter, kind)])
 
 
 def table(chapter: str | None = None, kind: str | None = None) -> pandas.DataFrame:
@@ -267,7 +112,7 @@ def table(chapter: str | None = None, kind: str | None = None) -> pandas.DataFra
 
     columns = ["id", "chapter", "kind", "statement", "said_by", "verdict", "evidence"]
     rows = []
-    for claim, finding in show(chapter, kind):
-        start = [claim.id, claim.chapter, claim.kind, claim.statement, ", ".join(claim.said_by)]
+    for one, finding in show(chapter, kind):
+        start = [one.id, one.chapter, one.kind, one.statement, ", ".join(one.said_by)]
         rows.append([*start, finding.verdict, finding.sentence])
     return pandas.DataFrame(rows, columns=columns)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
 
-from layernorm.lab.analysis import networks
+from layernorm.lab.analysis import networks, scale
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.chapter_01 import LAYER_NORM, bare, draw, worst
+from layernorm.lab.claims.chapter_01 import LAYER_NORM, draw, worst
 
 _mlp = networks.mlp  # what a mutant is made of
 
@@ -20,13 +19,6 @@ def centers_only(x, *args, **options):
 def without_normalization(sizes, method, activation="tanh"):
     """Mutant: the network without normalization."""
     return _mlp(sizes, "none", activation)
-
-
-def weight_gradient(w: Tensor, h: Tensor, back: Tensor, normalize: bool) -> Tensor:
-    """The gradient of `back`·(normalized) summed inputs with respect to W, for one case h."""
-    w = w.clone().requires_grad_()
-    a = w @ h
-    return torch.autograd.grad((bare(a) if normalize else a) @ back, w)[0]
 
 
 @claim(
@@ -45,9 +37,9 @@ def gradients_follow_the_layer_below() -> Finding:
     for _ in range(20):
         w, h, back = draw(12, 8), draw(8), draw(12)
         for normalize, factor in ((False, 2), (True, 1)):
-            gradient = weight_gradient(w, h, back, normalize)
+            gradient = scale.weight_gradient(w, h, back, normalize)
             parallel = torch.outer(gradient @ h, h) / (h @ h)
-            doubled = weight_gradient(w, 2 * h, back, normalize)
+            doubled = scale.weight_gradient(w, 2 * h, back, normalize)
             off = max(off, worst(gradient - parallel), worst(doubled - factor * gradient))
     return Finding(
         "proved" if off < 1e-10 else "refuted",
@@ -56,18 +48,6 @@ def gradients_follow_the_layer_below() -> Finding:
         f"{'less' if off < 1e-10 else 'more'} than 1e-10.",
         numbers={"off": off},
     )
-
-
-def network(scale: float = 1.0, method: str = "layer", eps: float = 0.0) -> nn.Sequential:
-    """A net of 8-16-16-3 units in float64, always from the same draw, hidden weights scaled."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        net = networks.mlp([8, 16, 16, 3], method).double()
-    networks.redraw_(net, scale=scale)
-    for module in net.modules():
-        if hasattr(module, "eps"):
-            module.eps = eps
-    return net
 
 
 @claim(
@@ -85,12 +65,12 @@ def initial_function_ignores_scale() -> Finding:
     x = draw(50, 8)
     scales = (1e-4, 0.1, 10.0, 1000.0)
     exact, with_eps = (
-        max(worst(network(c, eps=eps)(x) - network(eps=eps)(x)) for c in scales)
+        max(worst(scale.network(c, eps=eps)(x) - scale.network(eps=eps)(x)) for c in scales)
         for eps in (0.0, 1e-5)
     )
-    turned = network()
+    turned = scale.network()
     turned[0][0].weight.data.neg_()
-    turned = worst(turned(x) - network()(x))
+    turned = worst(turned(x) - scale.network()(x))
     evidence = (
         f"For c from 0.0001 to 1000 the logits agree to {'less' if exact < 1e-10 else 'more'} than "
         f"1e-10 with eps = 0, but differ by up to {with_eps:.1f} with eps = 1e-5, and by up to "
@@ -103,31 +83,6 @@ def initial_function_ignores_scale() -> Finding:
         return Finding("proved", evidence, numbers=numbers)
     condition = "eps = 0 and the factor is positive"
     return Finding("conditional", evidence, condition=condition, numbers=numbers)
-
-
-OPTIMIZERS = {"sgd": (torch.optim.SGD, {}), "adam": (torch.optim.Adam, {"eps": 0.0})}
-
-
-def learn(
-    net: nn.Sequential, optimizer: str, hidden_rate: float, rate: float, steps: int = 30
-) -> Tensor:
-    """The logits of fixed cases after `steps` full-batch updates on them.
-
-    `hidden_rate` is the learning rate of the hidden weight matrices, `rate` that of all else.
-    """
-    generator = torch.Generator().manual_seed(2)
-    x = torch.randn(50, 8, generator=generator, dtype=torch.float64)
-    y = torch.randint(3, (50,), generator=generator)
-    hidden = [layer[0].weight for layer in net[:-1:2]]
-    others = [p for p in net.parameters() if all(p is not w for w in hidden)]
-    kind, options = OPTIMIZERS[optimizer]
-    groups = [{"params": hidden, "lr": hidden_rate}, {"params": others, "lr": rate}]
-    updates = kind(groups, lr=rate, **options)
-    for _ in range(steps):
-        updates.zero_grad()
-        nn.functional.cross_entropy(net(x), y).backward()
-        updates.step()
-    return net(x).detach()
 
 
 @claim(
@@ -144,11 +99,11 @@ def learn(
 def initial_scale_is_a_learning_rate() -> Finding:
     matched, same = 0.0, []
     for optimizer, power, rate in (("sgd", 2, 0.1), ("adam", 1, 0.01)):
-        plain = learn(network(), optimizer, rate, rate)
+        plain = scale.learn(scale.network(), optimizer, rate, rate)
         for c in (0.1, 10.0):
-            moved = learn(network(c), optimizer, rate * c**power, rate)
+            moved = scale.learn(scale.network(c), optimizer, rate * c**power, rate)
             matched = max(matched, worst(moved - plain))
-            same.append(worst(learn(network(c), optimizer, rate, rate) - plain))
+            same.append(worst(scale.learn(scale.network(c), optimizer, rate, rate) - plain))
     holds = matched < 1e-8 and min(same) > 0.01
     return Finding(
         "proved" if holds else "refuted",

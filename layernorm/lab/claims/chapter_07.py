@@ -1,7 +1,7 @@
 """Claims about the Fisher matrix that chapter 07 decides: eqs. (8), (12), (13) and the norm in it.
 
 The metric along the gain is in `chapter_07_gain.py`, what norms do while a network learns in
-`chapter_07_norms.py`.
+`chapter_07_length.py`.
 """
 
 from __future__ import annotations
@@ -11,20 +11,12 @@ from torch import Tensor
 
 from layernorm import functional as F
 from layernorm.lab.analysis import fisher
+from layernorm.lab.analysis.fisher import draw
 from layernorm.lab.claims import Finding, claim
 
 GEOMETRY = "layernorm.symbolic.geometry"
 NATURAL = "layernorm.lab.analysis.fisher.natural"
 _natural = fisher.natural  # what mutants are made of
-
-
-def draw(*shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64)
-
-
-def model(units: int, features: int, cases: int) -> list[Tensor]:
-    """Random w, b, g and data that are not centered."""
-    return [draw(units, features), draw(units), draw(units), 1 + draw(cases, features)]
 
 
 def worst(x: Tensor) -> float:
@@ -91,7 +83,7 @@ def fisher_is_the_curvature_of_kl() -> Finding:
         worst(fisher.by_definition(f, m, *p) - fisher.by_curvature(f, m, *p))
         for f in fisher.FAMILIES
         for m in fisher.METHODS
-        for p in [model(3, 2, 4)]
+        for p in [fisher.model(3, 2, 4)]
     )
     return Finding(
         "proved" if exact and off < 1e-12 else "refuted",
@@ -121,7 +113,7 @@ def fisher_of_the_standard_model() -> Finding:
             glm = GLM("bernoulli", "none", units, features)
             same &= glm.jacobian(0) == glm.paper_jacobian(0)
     for family in fisher.FAMILIES:
-        glm, numbers = GLM(family, "none", 2, 2, 3), model(2, 2, 3)
+        glm, numbers = GLM(family, "none", 2, 2, 3), fisher.model(2, 2, 3)
         printed = glm.evaluate(glm.kronecker_fisher(), *numbers)
         off = max(off, worst(printed - fisher.by_definition(family, "none", *numbers)))
     return Finding(
@@ -150,7 +142,7 @@ def fisher_of_the_normalized_model() -> Finding:
 
     off, printed_along, true_along = dict.fromkeys(("batch", "weight", "layer"), 0.0), 0.0, 0.0
     for family, units in (("bernoulli", 2), ("gaussian", 3)):
-        numbers = model(units, 2, 2)
+        numbers = fisher.model(units, 2, 2)
         w, b, g = numbers[:3]
         step = torch.cat([w, 0 * b[:, None], 0 * g[:, None]], 1).flatten()
         for method in off:
@@ -176,24 +168,6 @@ def fisher_of_the_normalized_model() -> Finding:
     return Finding("conditional", evidence, condition=condition, numbers=off)
 
 
-def sensitivity(a: Tensor) -> Tensor:
-    """σ ∂ā/∂a of layer normalization for each case (row of a): I − (11ᵀ + āāᵀ)/H."""
-    units = a.shape[1]
-    y = F.layer_norm(a, (units,), eps=0.0)
-    shared = (1 + y[:, :, None] * y[:, None, :]) / units
-    return torch.eye(units, dtype=a.dtype) - shared
-
-
-def missing_share(a: Tensor) -> float:
-    """The share of the Fisher matrix's trace that (13) leaves out, over the cases a.
-
-    For independent outputs of equal variance, gains 1 and inputs x of equal length and σ.
-    """
-    p = sensitivity(a)
-    own = p.diagonal(dim1=1, dim2=2)
-    return 1 - (own.square().sum() / p.square().sum()).item()
-
-
 @claim(
     id="missing-terms-shrink-with-width",
     statement="Under layer normalization equation (13) leaves out the share 2/(H + 1) of the trace "
@@ -202,11 +176,11 @@ def missing_share(a: Tensor) -> float:
     chapter="07",
     rule="proved if for H = 3, 4, 8, 32 and 128 units (20,000 cases in all for each) the share is "
     "2/(H + 1) to 5%, and σ ∂ā/∂a by autograd is I − (11ᵀ + āāᵀ)/H to 1e-12; else refuted",
-    sabotage=("layernorm.lab.claims.chapter_07.sensitivity", not_divided),
+    sabotage=("layernorm.lab.analysis.fisher.sensitivity", not_divided),
 )
 def missing_terms_shrink_with_width() -> Finding:
     ratio = {
-        h: missing_share(draw(20_000 if h < 100 else 2_000, h)) * (h + 1) / 2
+        h: fisher.missing_share(draw(20_000 if h < 100 else 2_000, h)) * (h + 1) / 2
         for h in (3, 4, 8, 32, 128)
     }
     off = 0.0
@@ -215,7 +189,7 @@ def missing_terms_shrink_with_width() -> Finding:
         true = torch.autograd.functional.jacobian(
             lambda a: F.layer_norm(a, a.shape[1:], eps=0.0), a
         )[0, :, 0]
-        off = max(off, worst(true * a.std(correction=0) - sensitivity(a)[0]))
+        off = max(off, worst(true * a.std(correction=0) - fisher.sensitivity(a)[0]))
     holds = all(abs(r - 1) < 0.05 for r in ratio.values()) and off < 1e-12
     return Finding(
         "proved" if holds else "refuted",
@@ -224,28 +198,6 @@ def missing_terms_shrink_with_width() -> Finding:
         f"autograd to {'less' if off < 1e-12 else 'more'} than 1e-12.",
         numbers={str(h): r for h, r in ratio.items()},
     )
-
-
-def block(matrix: Tensor, i: int, j: int, features: int) -> Tensor:
-    """The part of a normalized model's Fisher matrix that belongs to w_i and w_j."""
-    p = features + 2
-    return matrix[i * p : i * p + features, j * p : j * p + features]
-
-
-def doubling(method: str, rows: slice, units: int = 3, features: int = 3) -> list[Tensor]:
-    """By what factors the blocks (w₀, w₀) and (w₀, w₁) change when the weights of `rows` double.
-
-    The first for Gaussian outputs, the second for categorical ones, which depend on each other.
-    """
-    w, b, g, x = model(units, features, 5)
-    twice = w.clone()
-    twice[rows] *= 2
-    factors = []
-    for family, i, j in (("gaussian", 0, 0), ("categorical", 0, 1)):
-        both = (fisher.by_definition(family, method, v, b, g, x) for v in (w, twice))
-        before, after = (block(m, i, j, features) for m in both)
-        factors.append(after / before)
-    return factors
 
 
 @claim(
@@ -265,11 +217,11 @@ def doubling_the_norm_halves_the_curvature() -> Finding:
     own, cross, single, matrix = [], [], [], []
     for _ in range(5):
         for method in ("batch", "weight"):
-            factors = doubling(method, one)
+            factors = fisher.doubling(method, one)
             own.append(factors[0])
             cross.append(factors[1])
-        single.append(doubling("layer", one)[0])
-        matrix.append(doubling("layer", every)[0])
+        single.append(fisher.doubling("layer", one)[0])
+        matrix.append(fisher.doubling("layer", every)[0])
     own, cross, single, matrix = (torch.stack(t).flatten() for t in (own, cross, single, matrix))
     spread = (single.max() - single.min()).item()
     evidence = (

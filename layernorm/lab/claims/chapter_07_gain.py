@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from layernorm.lab.analysis import fisher
+from layernorm.lab.analysis.fisher import draw, model
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.chapter_07 import NATURAL, _natural, draw, model, worst
+from layernorm.lab.claims.chapter_07 import NATURAL, _natural, worst
 
 
 def summed_inputs_only(method, w, b, g, x):
@@ -30,27 +30,6 @@ def always_normalized(method, w, b, g, x):
     return _natural("layer", w, b, torch.ones_like(g) if method == "none" else g, x)
 
 
-def along_gain(family: str, method: str, w: Tensor, b: Tensor, g: Tensor, x: Tensor) -> Tensor:
-    """The metric along the gains or, for `none`, along the unit vectors w_i/‖w_i‖: (H, H)."""
-    units, features = w.shape
-    full = fisher.by_definition(family, method, w, b, g, x)
-    step = w.new_zeros(units, len(full) // units, units)
-    for i in range(units):
-        if method == "none":
-            step[i, :features, i] = w[i] / w[i].norm()
-        else:
-            step[i, -1, i] = 1
-    step = step.reshape(len(full), units)
-    return step.T @ full @ step
-
-
-def mean_covariance(family: str, method: str, *parameters: Tensor) -> Tensor:
-    """E[Cov[y|x]] over the cases: by eq. (32) the whole metric along the gains."""
-    y, p = fisher.outcomes(family, fisher.natural(method, *parameters))
-    off = y - (p[..., None] * y).sum(1, keepdim=True)
-    return torch.einsum("nk,nki,nkj->ij", p, off, off) / len(y)
-
-
 @claim(
     id="gain-metric-is-the-prediction-error",
     statement="Learning the gain of a batch- or layer-normalized model, the metric depends on the "
@@ -69,7 +48,9 @@ def gain_metric_is_the_prediction_error() -> Finding:
         p = model(3, 2, 8)
         for method in ("batch", "layer"):
             for family in fisher.FAMILIES:
-                gap = along_gain(family, method, *p) - mean_covariance(family, method, *p)
+                gap = fisher.along_gain(family, method, *p) - fisher.mean_covariance(
+                    family, method, *p
+                )
                 off = max(off, worst(gap))
                 if (family, method) == ("gaussian", "batch"):
                     diagonal = max(diagonal, worst(gap.diagonal()))
@@ -77,7 +58,7 @@ def gain_metric_is_the_prediction_error() -> Finding:
     ratio = {}
     for gain in (1.0, 10.0):
         p = (w, zero, zero + gain, x)
-        printed = mean_covariance("bernoulli", "batch", *p)
+        printed = fisher.mean_covariance("bernoulli", "batch", *p)
         s = fisher.natural("batch", *p)
         true = (torch.sigmoid(s) * torch.sigmoid(-s) * (s / gain).square()).mean()
         ratio[gain] = (printed / true).item()
@@ -116,10 +97,12 @@ def gain_metric_ignores_the_scale_of_inputs() -> Finding:
     for family in ("gaussian", "bernoulli"):
         for c in (0.1, 10.0):
             for method in ("batch", "layer"):
-                before = along_gain(family, method, w, b, g, x)
+                before = fisher.along_gain(family, method, w, b, g, x)
                 for scaled in ((w, b, g, c * x), (c * w, b, g, x)):
-                    moved = max(moved, worst(along_gain(family, method, *scaled) - before))
-            before, after = (along_gain(family, "none", w, b, g, k).trace() for k in (x, c * x))
+                    moved = max(moved, worst(fisher.along_gain(family, method, *scaled) - before))
+            before, after = (
+                fisher.along_gain(family, "none", w, b, g, k).trace() for k in (x, c * x)
+            )
             standard.append((after / before).log().abs().exp().item())
     holds = moved < 1e-10 and min(standard) > 1.1
     return Finding(
@@ -146,10 +129,10 @@ def length_metric_is_scaled_by_the_input() -> Finding:
     w, b, g, x = model(2, 2, 8)
     grown = {}
     for family in ("gaussian", "bernoulli"):
-        before, after = (along_gain(family, "none", w, b, g, c * x).trace() for c in (1, 3))
+        before, after = (fisher.along_gain(family, "none", w, b, g, c * x).trace() for c in (1, 3))
         grown[family] = (after / before).item()
     turn = torch.tensor([[0.0, 1.0], [-1.0, 0.0]]).double()
-    same, turned = (along_gain("gaussian", "none", w, b, g, k)[0, 0] for k in (x, x @ turn))
+    same, turned = (fisher.along_gain("gaussian", "none", w, b, g, k)[0, 0] for k in (x, x @ turn))
     evidence = (
         f"Inputs 3 times larger multiply the metric by {grown['gaussian']:.1f} for Gaussian and "
         f"by {grown['bernoulli']:.1f} for Bernoulli outputs, whose variance changes with x; turned "
@@ -193,7 +176,7 @@ def weight_normalization_learns_lengths_as_without() -> Finding:
                 same &= sp.expand(normal.natural(0)[i].diff(normal.g[i]) - along) == 0
     for family in fisher.FAMILIES:
         w, b, _, x = model(3, 2, 4)
-        pair = (along_gain(family, m, w, b, w.norm(dim=1), x) for m in ("weight", "none"))
+        pair = (fisher.along_gain(family, m, w, b, w.norm(dim=1), x) for m in ("weight", "none"))
         off = max(off, worst(torch.sub(*pair)))
     return Finding(
         "proved" if same and off < 1e-12 else "refuted",

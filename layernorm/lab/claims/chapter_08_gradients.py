@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from layernorm.lab.analysis import activations
+from layernorm.lab.analysis import recurrence
 from layernorm.lab.analysis.recurrence import step as _step
 from layernorm.lab.claims import Finding, claim
 from layernorm.lab.claims.chapter_08 import STEP, course, never_normalized
@@ -24,28 +24,6 @@ def half_gain(kind, x, h, w_ih, w_hh, gain, eps):
 def damped(kind, *arguments):
     """Mutant: every state is halved."""
     return 0.5 * _step(kind.removeprefix("ln-"), *arguments)
-
-
-def normal_mean(values: Tensor, at: Tensor) -> float:
-    """E[values] where `at` is standard normal, by a sum over an even grid."""
-    weight = torch.exp(-at.square() / 2)
-    return ((values * weight).sum() / weight.sum()).item()
-
-
-def wide_exponent(
-    kind: str, recurrent: float = 1.0, drive: float = 1.0, gain: float = 1.0
-) -> float:
-    """The largest exponent of a layer-normalized RNN with very many units and normal weights.
-
-    ½ log(g² ρ² E[f'²] / (ρ² E[f²] + u²)), f at g times a standard normal; u² is the variance of
-    W_xh x, ρ the scale of W_hh.
-    """
-    at = torch.linspace(-9, 9, 4001, dtype=torch.float64)
-    f = kind.removeprefix("ln-")
-    slope = activations.slope(gain * at, f)  # 1 at its largest, as f' of tanh and ReLU is
-    value = torch.tanh(gain * at) if f == "tanh" else torch.relu(gain * at)
-    stretch = (gain * recurrent) ** 2 * normal_mean(slope.square(), at)
-    return math.log(stretch / (recurrent**2 * normal_mean(value.square(), at) + drive**2)) / 2
 
 
 @claim(
@@ -131,9 +109,12 @@ def gain_sets_the_exponent() -> Finding:
     seen = [
         course("ln-tanh", drive=0.0, gain=g, units=256).exponents[:, 0].mean().item() for g in gains
     ]
-    wanted = [wide_exponent("ln-tanh", drive=0.0, gain=g) for g in gains]
+    wanted = [recurrence.wide_exponent("ln-tanh", drive=0.0, gain=g) for g in gains]
     off = max(abs(a - b) for a, b in zip(seen, wanted, strict=True))
-    least = min(wide_exponent("ln-tanh", 1.0, 0.0, g) for g in torch.logspace(-2, 1, 100).tolist())
+    least = min(
+        recurrence.wide_exponent("ln-tanh", 1.0, 0.0, g)
+        for g in torch.logspace(-2, 1, 100).tolist()
+    )
     holds = off < 0.03 and least > -1e-6
     listed = ", ".join(f"{value:.2f}" for value in wanted)
     return Finding(

@@ -9,19 +9,13 @@ from __future__ import annotations
 
 import torch
 
-from layernorm import BatchNormLSTM, LayerNormLSTM
+from layernorm import LayerNormLSTM
+from layernorm.lab.analysis import lstms
 from layernorm.lab.claims import Finding, claim
 from layernorm.recurrent import step_norm
 
-TERMS = {"ih": "input term", "hh": "recurrent term", "c": "cell"}
 BATCH_NORM = "layernorm.recurrent.step_norm.F.batch_norm"
 _seen, _valid_rows = step_norm.StepNorm.seen, step_norm.valid_rows
-
-
-def bn_lstm(inputs: int = 8, hidden: int = 32, **options) -> BatchNormLSTM:
-    """A layer in float64 at its start, with gains of 1 unless told."""
-    options = {"max_length": 60, "gain": 1.0, "dtype": torch.float64} | options
-    return BatchNormLSTM(inputs, hidden, **options)
 
 
 def draw(*shape: int) -> torch.Tensor:
@@ -68,11 +62,11 @@ def sizes_under_shared_statistics(mean: torch.Tensor, var: torch.Tensor) -> torc
     sabotage=("layernorm.recurrent.step_norm.StepNorm.seen", pooled),
 )
 def separate_statistics_for_each_step() -> Finding:
-    layer = bn_lstm(hidden=64, max_length=40, momentum=1.0)
+    layer = lstms.bn_lstm(hidden=64, max_length=40, momentum=1.0)
     with torch.no_grad():
         layer(draw(40, 500, 8))
     sizes = {}
-    for term in TERMS:
+    for term in lstms.TERMS:
         mean, var = (getattr(layer, f"running_{m}_{term}_l0") for m in ("mean", "var"))
         sizes[term] = sizes_under_shared_statistics(mean, var)
     early = {term: (size[:5] - 1).abs().max().item() for term, size in sizes.items()}
@@ -113,7 +107,10 @@ def padding_enters_statistics_of_late_steps() -> Finding:
         zeros, noise = (call(torch.where(valid[..., None], x, fill)) for fill in (0.0, draw(8)))
         return (zeros - noise)[valid].square().mean().sqrt().item()
 
-    layer, by_layer = bn_lstm(), LayerNormLSTM(8, 32, dtype=torch.float64, backend="reference")
+    layer, by_layer = (
+        lstms.bn_lstm(),
+        LayerNormLSTM(8, 32, dtype=torch.float64, backend="reference"),
+    )
     with torch.no_grad():
         counted = moved(lambda x: layer(x)[0])
         masked = moved(lambda x: layer(x, lengths=lengths)[0])
@@ -147,7 +144,7 @@ def sequence_statistics_see_the_future() -> Finding:
     moved = {}
     for statistics in ("sequence", "per_step"):
         for mode in (True, False):
-            layer = bn_lstm(statistics=statistics).train(mode)
+            layer = lstms.bn_lstm(statistics=statistics).train(mode)
             with torch.no_grad():
                 change = layer(x)[0][:10] - layer(other)[0][:10]
             moved[statistics, mode] = change.square().mean().sqrt().item()

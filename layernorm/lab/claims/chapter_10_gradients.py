@@ -5,12 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 
 import torch
-from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layernorm import LayerNormLSTM
+from layernorm.lab.analysis import lstms
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.chapter_10 import BATCH_NORM, bn_lstm, by_case, draw
+from layernorm.lab.claims.chapter_10 import BATCH_NORM, by_case, draw
 
 GAINS = (0.1, 1.0)
 _batch_norm = F.batch_norm
@@ -25,40 +24,6 @@ def not_centered(a, mean, var, gain, bias, training=False, eps=1e-5, **options):
     """Mutant: divides by the spread alone, so that gradients of equal cases do not cancel."""
     y = a / (a.var(0, correction=0) + eps).sqrt() * gain
     return y if bias is None else y + bias
-
-
-@torch.no_grad()
-def lstm(method: str, gain: float, hidden: int = 32) -> nn.Module:
-    """A batch- or layer-normalized LSTM at its start, all gains the same."""
-    if method == "batch":
-        return bn_lstm(hidden=hidden, gain=gain)
-    layer = LayerNormLSTM(8, hidden, dtype=torch.float64, backend="reference")
-    for name, parameter in layer.named_parameters():
-        if name.startswith("ln") and "weight" in name:
-            parameter.fill_(gain)
-    return layer
-
-
-def equal_steps(k: int, cases: int = 16) -> Tensor:
-    """Inputs (k + 5, cases, 8), the same for all cases at the first k steps."""
-    x = draw(k + 5, cases, 8)
-    x[:k] = x[:k, :1]
-    return x
-
-
-def input_gradients(layer: nn.Module, x: Tensor) -> Tensor:
-    """Norm of the gradient of a random linear loss of the last state, for each step's inputs."""
-    x = x.clone().requires_grad_()
-    h = layer(x)[1][0][0]
-    (gradient,) = torch.autograd.grad((h * torch.randn_like(h)).sum(), x)
-    return gradient.norm(dim=(1, 2))
-
-
-def weight_gradient(layer: nn.Module, x: Tensor) -> float:
-    """Norm of the gradient of a random linear loss of the last state, for the input weights."""
-    h = layer(x)[1][0][0]
-    (gradient,) = torch.autograd.grad((h * torch.randn_like(h)).sum(), layer.weight_ih_l0)
-    return gradient.norm().item()
 
 
 @claim(
@@ -77,8 +42,8 @@ def gradients_explode_on_equal_steps() -> Finding:
     for method in ("batch", "layer"):
         for gain in GAINS:
             torch.manual_seed(0)
-            layer = lstm(method, gain)
-            first = [input_gradients(layer, equal_steps(k))[0].item() for k in range(5)]
+            layer = lstms.at_start(method, gain)
+            first = [lstms.input_gradients(layer, lstms.equal_steps(k))[0].item() for k in range(5)]
             grown[method, gain] = [b / a for a, b in pairwise(first)]
     least = {gain: min(grown["batch", gain]) for gain in GAINS}
     total = max(torch.tensor(grown["layer", gain]).prod().item() for gain in GAINS)
@@ -110,15 +75,15 @@ def _power(x: float) -> str:
     sabotage=(BATCH_NORM, not_centered),
 )
 def equal_steps_spare_the_weights() -> Finding:
-    layer = lstm("batch", 0.1)
-    x = equal_steps(4)
+    layer = lstms.at_start("batch", 0.1)
+    x = lstms.equal_steps(4)
     state = torch.get_rng_state()
     ratios = {}
     for dtype in (torch.float64, torch.float32):
         found = []
         for part in (x, x[4:]):
             torch.set_rng_state(state)
-            found.append(weight_gradient(layer.to(dtype), part.to(dtype)))
+            found.append(lstms.weight_gradient(layer.to(dtype), part.to(dtype)))
         ratios[dtype] = found[0] / found[1]
         layer.to(torch.float64)
     double, single = ratios[torch.float64], ratios[torch.float32]
@@ -153,7 +118,7 @@ def unit_gain_makes_gradients_vanish() -> Finding:
     x = draw(60, 64, 8)
     for method in ("batch", "layer"):
         for gain in GAINS:
-            gradients = input_gradients(lstm(method, gain, hidden=64), x)
+            gradients = lstms.input_gradients(lstms.at_start(method, gain, hidden=64), x)
             kept[method, gain] = (gradients[0] / gradients[-1]).item()
     vanish = {gain: kept["batch", gain] < 0.1 for gain in GAINS}
 

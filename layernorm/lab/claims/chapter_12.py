@@ -124,7 +124,7 @@ def share_of_arithmetic(shape: Sequence[int]) -> float:
 
 
 def dearer_than_products(rows: Sequence[Row]) -> Finding:
-    """Whether the norms take a larger share of time than of arithmetic."""
+    """Compare the norms' share of the time with their share of the arithmetic."""
     if not rows:
         return Finding("not yet tested")
     shares = [share_of_arithmetic(row.shape) for row in rows]

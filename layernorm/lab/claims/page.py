@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from layernorm.lab.claims import VERDICTS, Claim, Finding, Ledger, sources
+from layernorm.lab.claims import VERDICTS, Claim, Decided, Finding, sources
 from layernorm.lab.claims.render import row
 from layernorm.lab.claims.schema import NOT_YET_TESTED
 
@@ -34,7 +34,7 @@ def anchor(id: str) -> str:
     return f"claim-{id}"
 
 
-class Linked(Ledger):
+class Linked(Decided):
     """Claims that link to their chapters and to the rows in them that show their verdicts."""
 
     def _row(self, claim: Claim, finding: Finding) -> str:
@@ -52,11 +52,11 @@ def links(claim: Claim, finding: Finding) -> str:
     return " · ".join(ways)
 
 
-def counts(ledger: Ledger) -> pandas.DataFrame:
-    """How many claims have which verdict, by kind; verdicts that no claim has are left out."""
+def counts(decided: Decided) -> pandas.DataFrame:
+    """Count claims by verdict and kind; verdicts that no claim has are left out."""
     import pandas
 
-    pairs = [(finding.verdict, claim.kind) for claim, finding in ledger]
+    pairs = [(finding.verdict, claim.kind) for claim, finding in decided]
     frame = pandas.DataFrame(pairs, columns=["verdict", "kind"])
     table = pandas.crosstab(frame.verdict, frame.kind)
     present = [verdict for verdict in ORDER if verdict in table.index]
@@ -64,7 +64,7 @@ def counts(ledger: Ledger) -> pandas.DataFrame:
     return table.assign(all=table.sum(axis=1))
 
 
-def errata(ledger: Ledger, source: str, *verdicts: str) -> Ledger:
+def errata(decided: Decided, source: str, *verdicts: str) -> Decided:
     """The claims of a source ("paper" or "summary A" to "summary E") with one of these verdicts.
 
     Raises:
@@ -78,18 +78,18 @@ def errata(ledger: Ledger, source: str, *verdicts: str) -> Ledger:
     return Linked(
         [
             (claim, finding)
-            for claim, finding in ledger
+            for claim, finding in decided
             if finding.verdict in verdicts and any(s.startswith(source) for s in claim.said_by)
         ]
     )
 
 
-def statements(ledger: Ledger) -> pandas.DataFrame:
-    """How many statements each source makes; how many lead to claims that are all decided, to some
+def statements(decided: Decided) -> pandas.DataFrame:
+    """Count the statements of each source: those that lead to claims that are all decided, to some
     that are not, or to none because nothing can check them."""
     import pandas
 
-    undecided = {c.id for c, finding in ledger if finding.verdict == NOT_YET_TESTED}
+    undecided = {c.id for c, finding in decided if finding.verdict == NOT_YET_TESTED}
     rows = {}
     for name, source in sources.load().items():
         checkable = [set(s.claims) for s in source.statements if s.claims]

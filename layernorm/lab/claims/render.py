@@ -29,7 +29,7 @@ _BADGES = {
 
 
 @dataclass(frozen=True)
-class Ledger:
+class Decided:
     """Claims and what was found, in this order."""
 
     entries: Sequence[tuple[Claim, Finding]]
@@ -49,13 +49,22 @@ class Ledger:
         return row(claim, finding)
 
 
-def text(claim: Claim, finding: Finding, *, rule: bool = False) -> str:
-    """A claim and its finding as lines of at most 96 characters."""
+def text(claim: Claim, finding: Finding, *, rule: bool = False, outdated: bool = False) -> str:
+    """A claim and its finding as lines of at most 96 characters.
+
+    Args:
+        claim: which claim.
+        finding: its verdict and evidence.
+        rule: also by which rule it was decided.
+        outdated: say that the verdict belongs to code or records that have changed.
+    """
     mark, _ = _BADGES[finding.verdict]
     lines = [f"{mark} {finding.verdict:<18} {claim.id}"]
     parts = [claim.statement, finding.sentence, f"({_source(claim)})"]
     if rule and claim.rule:
         parts.append(f"Rule: {claim.rule}")
+    if outdated:
+        parts.append("Decided before code or records changed; decide it again with --check.")
     indent = " " * 21
     for part in filter(None, parts):
         lines += textwrap.wrap(part, 96, initial_indent=indent, subsequent_indent=indent)

@@ -31,7 +31,7 @@ FILLERS = ("today", "quietly", "often", "again", "gladly", "slowly", "soon", "al
 
 @dataclass(frozen=True)
 class World:
-    """What stories are made of: how many markers, words and sentences there are.
+    """The ingredients of stories: how many markers, words and sentences there are.
 
     `filled`: at most that many fillers in a sentence or question. `coreference`: the chance that a
     subject is "they".

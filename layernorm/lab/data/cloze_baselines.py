@@ -1,4 +1,4 @@
-"""What can be had from cloze stories without learning: the ceiling, and trivial strategies.
+"""Cloze stories answered without learning: the ceiling, and trivial strategies.
 
 All of them read the words alone, never how a story was made.
 """

@@ -1,4 +1,4 @@
-"""What the package knows of a data set beside its content."""
+"""A data set's description: name, license, files and how to load it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What every data set returns: training, validation and test examples, and their content's hash."""
+"""The training, validation and test examples of a data set, and the hash of their content."""
 
 import hashlib
 from collections.abc import Mapping

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from pairs import ROOT
 
-from layernorm.lab.claims import Claim, Finding, Ledger, page, sources
+from layernorm.lab.claims import Claim, Decided, Finding, page, sources
 
 
 def entry(id, verdict, *said_by, chapter="03", kind="property"):
@@ -15,7 +15,7 @@ def entry(id, verdict, *said_by, chapter="03", kind="property"):
     return Claim(id, f"{id} holds.", said_by, kind, chapter), finding
 
 
-DECIDED = Ledger(
+DECIDED = Decided(
     [
         entry("a", "refuted", "summary A", "paper section 3"),
         entry("b", "conditional", "paper eq. 4", chapter="04"),
@@ -50,11 +50,11 @@ def test_bad_sources_and_verdicts_are_refused():
 
 def test_statements_count_what_waits():
     some = sources.load()["summary B"].statements[1].claims[0]
-    table = page.statements(Ledger([]))
+    table = page.statements(Decided([]))
     assert (table["partly open"] == 0).all()
     sums = table[["decided", "partly open", "uncheckable"]].sum(axis=1)
     assert (sums == table["statements"]).all()
-    waiting = Ledger([entry(some, "not yet tested", "summary B", kind="experiment")])
+    waiting = Decided([entry(some, "not yet tested", "summary B", kind="experiment")])
     assert page.statements(waiting).loc["summary B", "partly open"] == 1
 
 

@@ -41,7 +41,6 @@ SIZES = ("peak_memory", "held_memory", "resident_memory")
 DIGITS = 6  # of times in records
 PEERS = ("liger-kernel", "apex", "transformer-engine", "quack-kernels", "flash-attn")
 OUTCOME = ("baseline", "rounds", "status", "path")  # options that do not tell what was measured
-)
 
 
 def run(

@@ -1,5 +1,5 @@
-"""What the paper itself reports, copied from its text and tables: what a statement about the paper
-is checked against. Ba, Kiros and Hinton 2016, arXiv:1607.06450, sections 6.1 to 6.7."""
+"""The paper's own results, copied from its text and tables; statements about the paper are checked
+against them. Ba, Kiros and Hinton 2016, arXiv:1607.06450, sections 6.1 to 6.7."""
 
 from __future__ import annotations
 

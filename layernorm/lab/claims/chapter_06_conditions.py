@@ -59,7 +59,7 @@ def exact_normal(row, over=None):
     "invariant to re-scaled or re-centered weights.",
     rule="proved if the program finds exact counterexamples to both, and none for the "
     "normalization of summed inputs with the same numbers",
-    sabotage=("layernorm.lab.claims.chapter_06_beyond.before", lambda x, W: after(x, W)),
+    sabotage=("layernorm.lab.claims.chapter_06_conditions.before", lambda x, W: after(x, W)),
     **COMMON,
 )
 def normalizing_before_the_weights_loses_their_invariance() -> Finding:
@@ -97,8 +97,11 @@ def dot(row, x):
 
 
 def second_derivative(method: str):
-    """Of an output along a line of inputs X + t U; statistics of the data are constants for batch
-    normalization (expected statistics). 0 for every X, U: the layer is affine in its input."""
+    """The second derivative of an output along a line of inputs X + t U.
+
+    Statistics of the data are constants for batch normalization (expected statistics). It is 0 for
+    every X and U if the layer is affine in its input.
+    """
     import sympy
 
     from layernorm.symbolic import definitions
@@ -141,7 +144,10 @@ def weight_and_batch_norm_are_reparameterizations() -> Finding:
     statement="Layer normalization is not a re-parameterization of the network without it.",
     rule="proved if the program finds three inputs on a line, the middle one halfway, where the "
     "middle output is not halfway: no weights and biases do that",
-    sabotage=("layernorm.lab.claims.chapter_06_beyond.layer_output", lambda x: [float(sum(x))] * 3),
+    sabotage=(
+        "layernorm.lab.claims.chapter_06_conditions.layer_output",
+        lambda x: [float(sum(x))] * 3,
+    ),
     **COMMON,
 )
 def layer_norm_is_no_reparameterization() -> Finding:

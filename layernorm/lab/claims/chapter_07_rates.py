@@ -2,36 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
-
-from layernorm.lab.analysis import networks
+from layernorm.lab.analysis import weights
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.chapter_07_norms import (
-    MLP,
-    gradients,
-    hidden,
-    network,
-    some_cases,
-    turning,
-    without,
-)
-
-
-def one_giant_step(net: nn.Sequential, cases: tuple[Tensor, Tensor], rate: float) -> float:
-    """tan of the angle of a second step, as a share of its bound c₁/(2c₀); c = ‖W‖‖∇‖.
-
-    Of the first hidden matrix, all others held still, by gradient descent at the given rate.
-    """
-    w = hidden(net)[0]
-    first = gradients(net, cases)[0]
-    c0 = (w.norm() * first.norm()).item()
-    with torch.no_grad():
-        w -= rate * first
-    second = gradients(net, cases)[0]
-    c1 = (w.norm() * second.norm()).item()
-    return rate * turning(w, second) / (c1 / (2 * c0) + 1e-300)  # gradients may vanish
+from layernorm.lab.claims.chapter_07_length import MLP, without
 
 
 @claim(
@@ -48,9 +21,9 @@ def one_giant_step(net: nn.Sequential, cases: tuple[Tensor, Tensor], rate: float
 def a_giant_step_tames_itself() -> Finding:
     shares = []
     for _ in range(10):
-        cases = some_cases()
+        cases = weights.some_cases()
         for power in range(-3, 7):
-            shares.append(one_giant_step(network("layer"), cases, 10.0**power))
+            shares.append(weights.one_giant_step(weights.network("layer"), cases, 10.0**power))
     holds = 0.9 < max(shares) < 1 + 1e-9
     return Finding(
         "proved" if holds else "refuted",
@@ -58,30 +31,6 @@ def a_giant_step_tames_itself() -> Finding:
         f"{f'{max(shares):.0%}' if holds else 'more than 100%'} of the bound.",
         numbers={"largest": max(shares)},
     )
-
-
-def at_hidden_rate(
-    x: Tensor, y: Tensor, arm: str, rate: float, seed: int, updates: int = 150
-) -> float:
-    """The training loss after gradient descent on batches of 64 with that rate for hidden weights.
-
-    All else learns at rate 0.1. `arm` is a method, or `rescaled`: the control without
-    normalization whose weights are scaled to unit-variance summed inputs at the start.
-    """
-    torch.manual_seed(seed)
-    net = networks.mlp([x.shape[1], 32, 32, 10], "none" if arm == "rescaled" else arm).double()
-    if arm == "rescaled":
-        networks.rescale_(net, x)
-    others = [p for p in net.parameters() if all(p is not w for w in hidden(net))]
-    groups = [{"params": hidden(net), "lr": rate}, {"params": others, "lr": 0.1}]
-    stepper = torch.optim.SGD(groups)
-    for _ in range(updates):
-        rows = torch.randint(len(x), (64,))
-        stepper.zero_grad()
-        cross_entropy(net(x[rows]), y[rows]).backward()
-        stepper.step()
-    with torch.no_grad():
-        return cross_entropy(net(x), y).item()
 
 
 @claim(
@@ -103,7 +52,7 @@ def sigma_makes_learning_stable() -> Finding:
     loss, holds = {}, {}
     for name, x in (("raw", raw), ("centered", raw - raw.mean(0))):
         for arm in ("layer", "none", "rescaled"):
-            runs = [at_hidden_rate(x, train.y, arm, 100.0, seed) for seed in range(3)]
+            runs = [weights.at_hidden_rate(x, train.y, arm, 100.0, seed) for seed in range(3)]
             loss[name, arm] = sum(runs) / len(runs)
         holds[name] = 2 * loss[name, "layer"] < min(loss[name, "none"], loss[name, "rescaled"])
     told = {

@@ -197,7 +197,7 @@ def center(x):
     chapter="03",
     rule="eps = 0, 50 layers on 20 cases of 6 features, each feature shifted by its own constant: "
     "proved if centered data give the same outputs to 1e-9, and data as they are others by 0.01",
-    sabotage=("layernorm.lab.claims.chapter_03_lost.center", lambda x: x),
+    sabotage=("layernorm.lab.claims.chapter_03_information.center", lambda x: x),
 )
 def centering_absorbs_a_data_shift() -> Finding:
     raw, centered = [], []

@@ -1,0 +1,47 @@
+"""The commands `layernorm records list|add`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from layernorm.cli.text import print_table
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Records of runs, own and published."
+)
+
+
+@app.command("list")
+def list_records() -> None:
+    """Count arms, seeds, runs and stale runs."""
+    from layernorm.lab import records
+
+    sweeps: dict[tuple[str, str], list[records.Record]] = {}
+    for run in records.runs():
+        sweeps.setdefault((run.config["experiment"], run.config["profile"]), []).append(run)
+    rows = []
+    for sweep, runs in sweeps.items():
+        arms, seeds = ({run.config[name] for run in runs} for name in ("arm", "seed"))
+        stale = sum(bool(records.stale(run)) for run in runs)
+        rows.append([*sweep, *(str(n) for n in (len(arms), len(seeds), len(runs), stale))])
+    print_table(["experiment", "profile", "arms", "seeds", "runs", "stale"], rows)
+
+
+@app.command("add")
+def add_records(
+    paths: Annotated[list[Path], typer.Argument(help="Run files, or folders that hold some.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Drop the sweeps' other published runs.")
+    ] = False,
+) -> None:
+    """Publish runs in the package.
+
+    They are added to its own records, one compact file per sweep.
+    """
+    from layernorm.lab import records
+
+    for path in records.publish(paths, replace=replace):
+        typer.echo(path)

@@ -1,0 +1,89 @@
+"""Verdicts as they were decided last, in `verdicts.json`, so that listing them decides nothing.
+
+Each stands beside a digest of the code and of the records that decided it. A digest over the bytes
+of all files answers first whether anything changed at all, in milliseconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+from layernorm.lab.claims.schema import NOT_YET_TESTED, Claim, Finding
+from layernorm.lab.records import published, staleness
+
+FILE = Path(__file__).with_name("verdicts.json")
+PACKAGE = Path(__file__).parents[2]
+FIELDS = ("verdict", "condition", "reason", "evidence")
+MISSING = Finding(NOT_YET_TESTED, "No verdict is stored; decide it with --check.")
+
+
+class Stored:
+    """The stored verdicts.
+
+    Args:
+        file: where they are, by default in the package; it need not exist.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        file = FILE if file is None else file
+        content = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        self.file = file
+        self.bytes = content.get("bytes", "")
+        self.verdicts: dict[str, dict[str, str]] = content.get("verdicts", {})
+
+    def finding(self, claim: Claim) -> Finding:
+        """Return what was found when the claim was decided last."""
+        stored = self.verdicts.get(claim.id)
+        return Finding(**{k: stored.get(k) for k in FIELDS if k in stored}) if stored else MISSING
+
+    def outdated(self, claims: Iterable[Claim]) -> set[str]:
+        """Return the ids of claims whose stored verdict belongs to other code or other records."""
+        if self.bytes == _bytes(self.file):
+            return set()
+        return {c.id for c in claims if self.verdicts.get(c.id, {}).get("digest") != self.digest(c)}
+
+    def save(self, decided: Iterable[tuple[Claim, Finding]], known: Iterable[Claim]) -> None:
+        """Store these findings beside those of other claims; claims that are not known are dropped.
+
+        Args:
+            decided: what has just been found.
+            known: all claims.
+        """
+        for claim, finding in decided:
+            told = {name: getattr(finding, name) for name in FIELDS if getattr(finding, name)}
+            self.verdicts[claim.id] = {**told, "digest": self.digest(claim)}
+        known = [claim for claim in known if claim.id in self.verdicts]
+        self.verdicts = {claim.id: self.verdicts[claim.id] for claim in known}
+        self.bytes = ""
+        self.bytes = "" if self.outdated(known) else _bytes(self.file)
+        content = {"bytes": self.bytes, "verdicts": self.verdicts}
+        text = json.dumps(content, indent=1, ensure_ascii=False)
+        self.file.write_text(text + "\n", encoding="utf-8")
+
+    def digest(self, claim: Claim) -> str:
+        """Return sixteen hexadecimal digits for the code and the records that decide a claim."""
+        return self._digests[claim.kind == "experiment"]
+
+    @cached_property
+    def _digests(self) -> tuple[str, str]:
+        """The digests of the package's code, and of its code and published records."""
+        code = staleness.module_hash("layernorm")
+        folder = published.published_folder()
+        files = sorted(folder.iterdir(), key=lambda file: file.name) if folder.is_dir() else []
+        return code, _hash([code.encode(), *(file.read_bytes() for file in files)])
+
+
+def _bytes(apart_from: Path) -> str:
+    files = (f for f in sorted(PACKAGE.rglob("*")) if f.is_file() and f.suffix != ".pyc")
+    return _hash(file.read_bytes() for file in files if file not in (FILE, apart_from))
+
+
+def _hash(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()[:16]

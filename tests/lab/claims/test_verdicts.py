@@ -1,0 +1,75 @@
+"""Stored verdicts: kept, renewed, and told when the code or the records have changed."""
+
+import json
+
+import pytest
+
+from layernorm.lab.claims import Claim, Finding, verdicts
+from layernorm.lab.claims.verdicts import Stored
+from layernorm.lab.records import staleness
+
+ONE = Claim("one", "One holds.", ("this book",), "property", "03")
+TWO = Claim("two/mnist", "Two holds.", ("this book",), "experiment", "19")
+FOUND = Finding("conditional", "It is 0.", condition="eps = 0", numbers={"worst": 0.0})
+OPEN = Finding("inconclusive", reason="Few seeds.")
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of one module and one record, in the place of the real one."""
+    folder = tmp_path / "records"
+    folder.mkdir()
+    (folder / "mnist-standard.json").write_text("{}")
+    (tmp_path / "code.py").write_text("x = 1\n")
+    monkeypatch.setattr(verdicts, "PACKAGE", tmp_path)
+    monkeypatch.setattr(verdicts.published, "published_folder", lambda: folder)
+    monkeypatch.setattr(
+        staleness, "module_hash", lambda name: repr(eval((tmp_path / "code.py").read_text()[4:]))
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def file(package):
+    """Both claims, stored."""
+    file = package / "verdicts.json"
+    Stored(file).save([(ONE, FOUND), (TWO, OPEN)], [ONE, TWO])
+    return file
+
+
+def test_what_was_found_is_kept_but_its_numbers(file):
+    stored = Stored(file)
+    assert stored.finding(ONE) == Finding("conditional", "It is 0.", condition="eps = 0")
+    assert stored.finding(TWO) == OPEN
+    assert stored.outdated([ONE, TWO]) == set()
+
+
+@pytest.mark.parametrize(
+    ("changed", "text", "outdated"),
+    [
+        ("code.py", "x = 2\n", {"one", "two/mnist"}),
+        ("code.py", "x = 1  # the same code\n", set()),
+        ("records/mnist-standard.json", "{1}", {"two/mnist"}),
+        ("notes.md", "prose", set()),
+        ("verdicts.json", None, set()),
+    ],
+)
+def test_a_verdict_belongs_to_its_code_and_records(changed, text, outdated, file, package):
+    if text is not None:
+        (package / changed).write_text(text)
+    assert Stored(file).outdated([ONE, TWO]) == outdated
+
+
+def test_renewing_some_leaves_the_others_outdated(file, package):
+    (package / "code.py").write_text("x = 2\n")
+    Stored(file).save([(ONE, FOUND)], [ONE, TWO])
+    assert Stored(file).outdated([ONE, TWO]) == {"two/mnist"}
+    Stored(file).save([(TWO, OPEN)], [ONE, TWO])
+    assert Stored(file).outdated([ONE, TWO]) == set()
+
+
+def test_what_is_not_registered_is_dropped(file):
+    Stored(file).save([], [TWO])
+    assert list(json.loads(file.read_text())["verdicts"]) == ["two/mnist"]
+    assert Stored(file).finding(ONE) == verdicts.MISSING
+    assert Stored(file).outdated([ONE]) == set()
