@@ -35,7 +35,6 @@ BATCHES = (128, 4)
 UPDATES = 20  # whose losses the gate compares
 BASELINE, OURS, DEFAULT = "bare loop", "engine", "bare loop, default Adam"
 DEFAULT_ERROR = 1e-5  # of the losses with the default Adam, whose roundings are others
-DEPENDS = ("layernorm.lab.benchmarks.engine", "layernorm.lab.experiments.trainer")
 
 
 def data(cases: int = CASES) -> tuple[Tensor, Tensor]:
@@ -235,6 +234,6 @@ def save(rows: Sequence[Row], profile: str) -> Path:
     """
     if wrong := [f"{row.implementation}: {row.status}" for row in rows if row.status != MEASURED]:
         raise ValueError(f"not all was measured, so nothing is recorded: {'; '.join(wrong)}")
-    made = to_records([replace(row, samples=()) for row in rows], profile, DEPENDS)
+    made = to_records([replace(row, samples=()) for row in rows], profile, [measure])
     paths = [records.save(record) for record in made]
     return paths[0].parent

@@ -28,11 +28,6 @@ from layernorm.lab.benchmarks.timing import Call
 
 HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
 PAIR = (OURS, BASELINE)
-DEPENDS = (
-    "layernorm.lab.benchmarks.recurrent",
-    "layernorm.lab.benchmarks.loops",
-    "layernorm.recurrent",
-)
 STEPS = 3  # training steps over which a process's memory is counted
 
 
@@ -139,7 +134,7 @@ def save(rows: Iterable[Row], profile: str) -> Path:
     kept = [replace(row, samples=()) for row in rows if row.status == MEASURED]
     if not kept:
         raise ValueError("profile: nothing was measured, so there is nothing to record")
-    paths = [records.save(record) for record in to_records(kept, profile, DEPENDS)]
+    paths = [records.save(record) for record in to_records(kept, profile, [recurrent.measure])]
     return paths[0].parent
 
 

@@ -116,7 +116,7 @@ def run(
         rows = [replace(row, options={**row.options, "target": name}) for row in measured()]
         # The baseline last: where its record is, all are.
         last = sorted(rows, key=lambda row: row.implementation == BASELINE)
-        for record in to_records(last, PROFILE, DEPENDS):
+        for record in to_records(last, PROFILE, [measure]):
             records.save(record, root)
         yield name, rows
 

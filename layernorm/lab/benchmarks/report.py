@@ -105,7 +105,7 @@ def table(rows: Iterable[Row]) -> pandas.DataFrame:
     return pandas.DataFrame([readable(row) for row in rows])
 
 
-def to_records(rows: Iterable[Row], profile: str, depends_on: Iterable[str]) -> list[Record]:
+def to_records(rows: Iterable[Row], profile: str, depends_on: Iterable[Any]) -> list[Record]:
     """One record for each implementation that ran: what is measured goes into `timing`.
 
     The result holds what the same seed gives again: bytes of the byte model, and the error. The
@@ -113,12 +113,11 @@ def to_records(rows: Iterable[Row], profile: str, depends_on: Iterable[str]) -> 
 
     Args:
         profile: lower-case name of the selection measured, such as `quick`.
-        depends_on: modules whose change makes these measurements stale; the harness is added.
+        depends_on: the functions that measured, whose code makes these measurements stale.
     """
     from layernorm.lab import records
 
     here = records.environment()
-    modules = ["layernorm.lab.benchmarks.harness", "layernorm.lab.benchmarks.timing", *depends_on]
     made = []
     for row in rows:
         if row.error is None:
@@ -152,7 +151,7 @@ def to_records(rows: Iterable[Row], profile: str, depends_on: Iterable[str]) -> 
         for name in MEMORY:
             if getattr(row, name) is not None:
                 timing[name] = getattr(row, name)
-        made.append(records.new(config, {"final": final}, timing, modules))
+        made.append(records.new(config, {"final": final}, timing, depends_on))
     return made
 
 

@@ -25,22 +25,20 @@ import torch
 from layernorm.lab import records
 from layernorm.lab.benchmarks import norms
 from layernorm.lab.benchmarks.harness import Benchmark, measure, times
-from layernorm.lab.benchmarks.implementations import BASELINE, OURS, candidates, retained_graphs
+from layernorm.lab.benchmarks.implementations import (
+    BASELINE,
+    KERNELS,
+    OURS,
+    candidates,
+    retained_graphs,
+)
 from layernorm.lab.benchmarks.peers import PEERS
 from layernorm.lab.benchmarks.plans import Case, Plan, present
 from layernorm.lab.benchmarks.report import MEASURED, NO_DEVICE, Row, from_record, to_records
 from layernorm.lab.records import Record
 from layernorm.lab.records.table import own
 
-DEFINED = (
-    "layernorm.lab.benchmarks.norms",
-    "layernorm.lab.benchmarks.byte_model",
-    "layernorm.functional",
-)
-KERNELS = tuple(
-    f"layernorm.kernels.{name}" for name in ("rows", "launch", "operator", "layer_norm", "rms_norm")
-)
-OTHERS = ("layernorm.lab.benchmarks.peers",)
+PEERS_TABLE = "layernorm.lab.benchmarks.peers.PEERS"
 DIGITS = 6  # of times in records
 LONGEST = 300  # characters of why something failed
 
@@ -174,9 +172,9 @@ def _record(plan: Plan, case: Case, row: Row) -> Record:
         samples=(),
         options=options,
     )
-    depends = KERNELS if row.implementation == OURS else ()
-    depends += OTHERS if row.implementation in {peer.name for peer in PEERS} else ()
-    (record,) = to_records([row], case.profile, DEFINED + depends)
+    ours = [KERNELS[case.name]] if row.implementation == OURS else []
+    theirs = [PEERS_TABLE] if row.implementation in {peer.name for peer in PEERS} else []
+    (record,) = to_records([row], case.profile, [_measured, *ours, *theirs])
     here = record.environment
     return replace(
         record,
@@ -225,7 +223,7 @@ def _current(record: Record, plan: Plan) -> bool:
     return (
         record.config["options"].get("rounds") == plan.rounds
         and record.environment["versions"]["torch"] == str(torch.__version__)
-        and not _stale(tuple(record.depends.items()))
+        and not records.stale(record)
     )
 
 
@@ -237,11 +235,6 @@ def _save(record: Record, root: str | Path | None, known: Known) -> Record:
         records.path(earlier.config, root).unlink(missing_ok=True)
     known[_identity(record)] = record
     return record
-
-
-@cache
-def _stale(depends: tuple[tuple[str, str], ...]) -> bool:
-    return bool(records.stale(dict(depends)))
 
 
 @cache

@@ -35,8 +35,6 @@ from layernorm.lab.benchmarks.training_models import (
     make_update,
 )
 
-HERE = "layernorm.lab.benchmarks.training"
-DEPENDS = (HERE, f"{HERE}_models", "layernorm.modules", "layernorm.recurrent")
 EXACT = 1e-9  # error allowed in float64, relative to each element or the root mean square
 ROUNDED = 1e-2  # in float32, of a gradient's length: a ReLU's input may round to its other side
 SHAPES: dict[str, tuple[Shape, ...]] = {
@@ -223,8 +221,7 @@ def save(rows: Iterable[Row], profile: str) -> list[Path]:
 
 
 def _records(rows: list[Row], profile: str) -> list[records.Record]:
-    on_gpu = any(row.device.startswith("cuda") for row in rows)
-    return to_records(rows, profile, (*DEPENDS, "layernorm.kernels") if on_gpu else DEPENDS)
+    return to_records(rows, profile, [measure])
 
 
 def _saved(blanks: Iterable[Row], profile: str) -> list[Row]:

@@ -193,15 +193,4 @@ EXPERIMENT = Experiment(
         )
     },
     overfit={"examples": 16, "batch_size": 16, "updates": 300, "evaluations": 5},
-    depends_on=(
-        "layernorm.lab.data.cloze",
-        "layernorm.lab.experiments.attentive_reader_model",
-        "layernorm.lab.experiments.attentive_reader_task",
-        "layernorm.modules",
-        "layernorm.recurrent.batch_norm",
-        "layernorm.recurrent.definition",
-        "layernorm.recurrent.layers",
-        "layernorm.recurrent.step_norm",
-        "layernorm.lab.experiments.studies.sequences",
-    ),
 )

@@ -155,12 +155,4 @@ EXPERIMENT = Experiment(
         "evaluations": 5,
         "watched": 200,
     },
-    depends_on=(
-        "layernorm.lab.data.digits",
-        "layernorm.lab.data.splits",
-        "layernorm.lab.experiments.convnet_border",
-        "layernorm.lab.experiments.convnet_model",
-        "layernorm.lab.experiments.convnet_task",
-        "layernorm.modules",
-    ),
 )

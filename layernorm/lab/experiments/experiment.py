@@ -62,7 +62,7 @@ class Experiment:
         comparisons: name to (the arm that is said to be better, the other): one family (Holm).
         rate_of: for an arm that is not tuned, the arm whose learning rate it takes.
         overfit: options of the check that an arm can learn a few examples by heart.
-        depends_on: the modules whose code decides the outcome.
+        depends_on: functions and classes that decide the outcome and that `task` does not reach.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Experiment:
     comparisons: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     rate_of: Mapping[str, str] = field(default_factory=dict)
     overfit: Mapping[str, Any] = field(default_factory=dict)
-    depends_on: tuple[str, ...] = ()
+    depends_on: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.select.startswith("validation"):
@@ -124,9 +124,12 @@ class Config:
             raise ValueError(f"seed must be an integer from 0 to 2**31 - 1, got {self.seed!r}")
 
     def document(self) -> dict[str, Any]:
-        """As a record holds it, with the hash of the data."""
+        """As a record holds it, with the hash of the data, which are read for it."""
         from layernorm.lab.experiments import get
 
+        return {**self._plan(), "data": get(self.experiment).data(self.options)}
+
+    def _plan(self) -> dict[str, Any]:
         options = self.options.model_dump()
         return {
             "experiment": self.experiment,
@@ -135,11 +138,11 @@ class Config:
             "method": options.pop("method"),
             "seed": self.seed,
             "options": options,
-            "data": get(self.experiment).data(self.options),
         }
 
     def key(self) -> str:
-        return records.key(self.document())
+        """What a run and its record are matched by; no data are needed for it."""
+        return records.key(self._plan())
 
     def in_profile(self, profile: str) -> Config:
         return replace(self, profile=profile)

@@ -26,10 +26,6 @@ from layernorm.lab.experiments import checkpoint
 from layernorm.lab.experiments.experiment import Config
 from layernorm.lab.experiments.trainer import CHECK_EVERY, Progressed, Trainer, summary
 
-ENGINE = (
-    "layernorm.lab.experiments.batches",
-    "layernorm.lab.experiments.trainer",
-)  # decide a result
 Progress = Callable[[int, dict[str, float]], None]
 
 
@@ -73,8 +69,9 @@ def train(
     experiment, on = get(config.experiment), device_of(device)
     document = config.document()
     file = records.path(document, root).with_suffix(".checkpoint") if save else None
-    depends = [*ENGINE, *experiment.depends_on]
-    state = _state(file, depends)
+    depends = [*ENGINE, experiment.task, *experiment.depends_on]
+    keeper = _Keeper(file, checkpoint_seconds, depends, document)
+    state = keeper.state()
     with checkpoint.seeded(config.seed, on), _deterministic(on):
         trainer, done = Trainer(experiment, config, on), Progressed()
         if state is not None:
@@ -83,7 +80,6 @@ def train(
             _warn_of_another_setting(state, trainer)
         if file is not None:
             _check_room(file.parent, trainer)
-        keeper = _Keeper(file, checkpoint_seconds, depends)
         diverged_at = _updates(trainer, done, config.options, keeper, progress or _silent)
         final = trainer.task.final() if diverged_at is None else {}
     result = summary(experiment, done, diverged_at, final)
@@ -132,13 +128,34 @@ def _updates(
     return None
 
 
+ENGINE = (Trainer, Progressed, summary, _updates)  # decide a result, besides the task
+
+
 class _Keeper:
     """Writes checkpoints now and then; a full disk costs the checkpoints, not the run."""
 
-    def __init__(self, file: Path | None, seconds: float, depends: list[str]) -> None:
+    def __init__(
+        self, file: Path | None, seconds: float, depends: list[Any], document: dict[str, Any]
+    ) -> None:
         self.file, self.seconds = file, seconds
-        self.depends = records.hashes(depends) if file is not None else {}
+        self.digest = "" if file is None else records.digest(depends, document)
         self.last = time.monotonic()
+
+    def state(self) -> dict[str, Any] | None:
+        """The run's checkpoint, if there is one that today's code wrote; another is put aside."""
+        if self.file is None or not self.file.exists():
+            return None
+        try:
+            state = checkpoint.read(self.file)
+            if state.get("code") == self.digest:
+                return state
+            why = "was written by other code"
+        except ValueError as error:
+            why = str(error)
+        aside = self.file.with_suffix(".checkpoint.old")
+        self.file.replace(aside)
+        _say(f"the checkpoint {why}; it is now {aside.name}, and the run starts anew")
+        return None
 
     def keep(self, trainer: Trainer, done: Progressed) -> None:
         if self.file is None or time.monotonic() - self.last < self.seconds:
@@ -147,31 +164,13 @@ class _Keeper:
             **trainer.state(),
             "done": vars(done),
             **_setting(trainer),
-            "depends": self.depends,
+            "code": self.digest,
         }
         try:
             checkpoint.write(self.file, state)
         except OSError as error:
             _say(f"no checkpoint of update {done.step}: {error}; the run goes on without")
         self.last = time.monotonic()
-
-
-def _state(file: Path | None, depends: list[str]) -> dict[str, Any] | None:
-    """The run's checkpoint, if there is one that today's code wrote; another is put aside."""
-    if file is None or not file.exists():
-        return None
-    try:
-        state = checkpoint.read(file)
-        changed = records.stale(state["depends"])
-        if not changed:
-            return state
-        why = f"was written by other code ({', '.join(changed)})"
-    except ValueError as error:
-        why = str(error)
-    aside = file.with_suffix(".checkpoint.old")
-    file.replace(aside)
-    _say(f"the checkpoint {why}; it is now {aside.name}, and the run starts anew")
-    return None
 
 
 def _setting(trainer: Trainer) -> dict[str, Any]:

@@ -291,14 +291,4 @@ EXPERIMENT = Experiment(
     },
     rate_of={arm: arm.split("/")[0] for arm in (*_STARTS, *_FEW)},
     overfit={"examples": 32, "batch_size": 32, "updates": 200, "evaluations": 1},
-    depends_on=(
-        "layernorm.lab.data.digits",
-        "layernorm.lab.data.mnist",
-        "layernorm.lab.experiments.mnist",
-        "layernorm.functional",
-        "layernorm.methods",
-        "layernorm.lab.analysis.networks",
-        "layernorm.modules",
-        "layernorm.lab.analysis.activations",
-    ),
 )

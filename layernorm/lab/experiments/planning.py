@@ -144,5 +144,6 @@ def best(finals: Mapping[float, float]) -> float:
 
 
 def finished(experiment: str, root: str | Path | None = None) -> dict[str, records.Record]:
-    """All runs of an experiment that are done, own and published, by key."""
-    return {run.key: run for run in records.runs(experiment, root=root)}
+    """All runs of an experiment that are done, own and published, by `Config.key`."""
+    return {records.key({**run.config, "data": None}): run
+            for run in records.runs(experiment, root=root)}  # fmt: skip

@@ -44,7 +44,7 @@ def run(config: Config, device: str, threads: int, fresh: bool) -> tuple[records
         changed = records.stale(record)
         _say("this run is done; --fresh trains it again")
         if changed:
-            _say(f"since then {', '.join(changed)} changed")
+            _say(f"since then code that {changed} reaches changed")
         return record, path
     updates = config.options.updates
     with tqdm(total=updates, desc=f"{config.experiment} {config.arm}", disable=None) as bar:

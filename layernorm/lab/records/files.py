@@ -6,6 +6,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +22,26 @@ from layernorm.lab.records.record import (
     encode,
     key,
 )
-from layernorm.lab.records.staleness import hashes
+from layernorm.lab.records.staleness import Root
+from layernorm.lab.records.staleness import digest as code_digest
 
 
 def new(
     config: Mapping[str, Any],
     result: Mapping[str, Any],
     timing: Mapping[str, float | int] | None = None,
-    depends_on: Iterable[str] = (),
+    depends_on: Iterable[Root] = (),
 ) -> Record:
-    """A record of a run that just took place here: fills in environment and module hashes.
+    """A record of a run that just took place here: fills in environment and digest.
+
+    Args:
+        depends_on: the functions and classes that the run started from, see `staleness.digest`.
 
     Raises:
-        RecordError: a part breaks the rules of `Record`, or a module does not exist.
+        RecordError: a part breaks the rules of `Record`, or there is no such code.
     """
-    return Record(config, result, timing or {}, environment(), hashes(depends_on))
+    made = Record(config, result, timing or {}, environment())
+    return replace(made, digest=code_digest(depends_on, made.config, made.environment))
 
 
 def path(config: Mapping[str, Any], root: str | Path | None = None) -> Path:

@@ -1,7 +1,7 @@
 """Published records: the runs of one sweep in one compact file of the package.
 
 One line per run, sorted, so that a new run is a new line for git; what runs share (environments,
-module hashes, steps, names of final metrics) is written once under its hash. Curves keep six
+digests, steps, names of final metrics) is written once under its hash. Curves keep six
 significant digits, final metrics all of them.
 """
 
@@ -118,7 +118,7 @@ def _pack(records: list[Record]) -> str:
             "result": result,
             "timing": record.timing,
             "environment": share(record.environment),
-            "depends": share(record.depends),
+            "digest": share(record.digest),
         }
         del run["config"]["experiment"], run["config"]["profile"]
         lines.append(run)
@@ -179,7 +179,7 @@ def _unpack(content: bytes, name: str) -> tuple[Record, ...]:
                     decode(run["result"]),
                     run["timing"],
                     shared[run["environment"]],
-                    shared[run["depends"]],
+                    shared[run["digest"]],
                 )
             )
     except (KeyError, TypeError, AttributeError, ValueError) as error:

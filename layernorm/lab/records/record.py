@@ -13,8 +13,8 @@ from itertools import pairwise
 from reprlib import repr as brief
 from typing import Any
 
-SCHEMA = 1
-PARTS = ("config", "result", "timing", "environment", "depends")
+SCHEMA = 2
+PARTS = ("config", "result", "timing", "environment", "digest")
 _CONFIG = ("experiment", "profile", "arm", "method", "seed", "options", "data")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -38,7 +38,7 @@ class Record:
             infinite. Same configuration, machine and threads: the same bits.
         timing: seconds by name; `seconds_per_update` gives a curve its seconds. Finite.
         environment: where it ran, see `layernorm.lab.records.environment`.
-        depends: `{module: hash of its syntax tree}`, see `layernorm.lab.records.staleness`.
+        digest: of the code that decided it, see `layernorm.lab.records.staleness`.
 
     Arrays, tensors and scalars of numpy and torch are turned into lists and numbers.
 
@@ -50,7 +50,7 @@ class Record:
     result: Mapping[str, Any]
     timing: Mapping[str, float | int] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
-    depends: Mapping[str, str] = field(default_factory=dict)
+    digest: str = ""
 
     def __post_init__(self) -> None:
         parts = {
@@ -61,7 +61,6 @@ class Record:
                 for name, value in self.timing.items()
             },
             "environment": _plain(self.environment, "environment"),
-            "depends": _plain(self.depends, "depends"),
         }
         for name, value in parts.items():
             object.__setattr__(self, name, value)

@@ -1,87 +1,108 @@
-"""Whether the code that a record depends on has changed since the run.
+"""Whether the code that decided a record has changed since the run.
 
-A module's hash is taken over its syntax tree without docstrings, so comments, layout and
-documentation may change. A stale record is told, never an error.
+A record's digest is text: the names of the definitions that the run started from, and a hash of all
+that they reach for a run of its configuration (`closure`). A name is looked up in the whole
+package, so that what it names may move. A stale record is told, never an error.
 """
 
 from __future__ import annotations
 
-import ast
-import hashlib
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from importlib.util import find_spec
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import islice, product
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+from layernorm.lab.records.closure import PACKAGE, Code, Name
+from layernorm.lab.records.environment import environment as where
 from layernorm.lab.records.record import Record, RecordError
 
-
-def module_hash(name: str) -> str:
-    """Sixteen hexadecimal digits for a module's code; a package stands for all its modules.
-
-    Raises:
-        RecordError: there is no such module, or its source cannot be read.
-    """
-    try:
-        spec = find_spec(name)
-    except (ImportError, ValueError):
-        spec = None
-    if spec is None or not spec.has_location:
-        raise RecordError(f"there is no module {name!r} with source code to depend on")
-    if spec.submodule_search_locations is None:
-        files = {"": Path(spec.origin)}
-    else:
-        roots = [Path(root) for root in spec.submodule_search_locations]
-        files = {
-            file.relative_to(root).as_posix(): file for root in roots for file in root.rglob("*.py")
-        }
-    try:
-        parts = [(name, _file_hash(file, file.stat().st_mtime_ns)) for name, file in files.items()]
-    except (OSError, SyntaxError, ValueError) as error:
-        raise RecordError(f"the source of module {name!r} cannot be read: {error}") from error
-    return hashlib.sha256(repr(sorted(parts)).encode()).hexdigest()[:16]
+Root = str | ModuleType | Callable[..., Any]
+FOLDER = Path(__file__).parents[2]
+MOST = 64  # ways to read names that several modules define
+_read: list[Code] = []
 
 
-@lru_cache(maxsize=1024)
-def _file_hash(file: Path, changed: int) -> str:
-    """Of the code in a file that was last changed at that time."""
-    return hashlib.sha256(repr(shape(ast.parse(file.read_bytes()))).encode()).hexdigest()
+def code() -> Code:
+    """The package's code as it is now."""
+    if not _read or not _read[0].current():
+        _read[:] = [Code(FOLDER)]
+    return _read[0]
 
 
-def shape(node: object) -> object:
-    """A tree as nested tuples. Empty fields are left out, as Python's versions differ in them
-    (`ast.dump` of one file differs between 3.11, 3.12 and 3.13)."""
-    if isinstance(node, list):
-        return tuple(shape(item) for item in node)
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    fields = dict(ast.iter_fields(node))
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
-        fields["body"] = fields["body"][1:]
-    kept = {name: value for name, value in fields.items() if value not in (None, [])}
-    if isinstance(node, ast.Constant):
-        kept["value"] = node.value
-    return (type(node).__name__, *((name, shape(value)) for name, value in sorted(kept.items())))
+def digest(
+    roots: Iterable[Root], config: Mapping[str, Any], environment: Mapping[str, Any] | None = None
+) -> str:
+    """The digest of a run: "" without roots.
 
-
-def hashes(modules: Iterable[str]) -> dict[str, str]:
-    """`{module: hash}` as a record keeps it.
+    Args:
+        roots: the functions and classes that the run starts from, modules (all that they define),
+            or either by its full name.
+        environment: where it runs; default: here.
 
     Raises:
-        RecordError: one of them does not exist.
+        RecordError: there is no such definition, or its source cannot be read.
     """
-    return {name: module_hash(name) for name in sorted(set(modules))}
-
-
-def stale(record: Record | Mapping[str, str]) -> list[str]:
-    """The modules (of a record, or of its `depends`) that changed or are gone since the run."""
-    depends = record.depends if isinstance(record, Record) else record
-    return [name for name, old in sorted(depends.items()) if _hash_or_none(name) != old]
-
-
-def _hash_or_none(name: str) -> str | None:
     try:
-        return module_hash(name)
-    except Exception:  # a package whose import fails makes a record stale, not unreadable
-        return None
+        here, named = code(), {}
+        for root in roots:
+            named |= dict([_named(here, root)])
+        names = [name for group in named.values() for name in group]
+        environment = where() if environment is None else environment
+        return " ".join([*sorted(named), _of(here, names, config, environment)]) if named else ""
+    except (OSError, SyntaxError) as error:
+        raise RecordError(f"the source of what a run depends on cannot be read: {error}") from error
+
+
+def stale(record: Record) -> str:
+    """What a run started from, if code that it reaches has changed since; "" if none has."""
+    return changed(record.digest, record.config, record.environment)
+
+
+def changed(digest: str, config: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
+    """As `stale`, for what a checkpoint keeps."""
+    *labels, then = digest.split() or [""]
+    if not labels:
+        return "code that is not known" if then else ""
+    try:
+        here = code()
+        ways = product(*(list(_labelled(here, label)) for label in labels))
+        now = (_of(here, sum(way, []), config, environment) for way in islice(ways, MOST))
+        return "" if then in now else ", ".join(labels)
+    except (RecordError, OSError, SyntaxError):
+        return ", ".join(labels)
+
+
+def _of(here: Code, names: list[Name], config: Mapping[str, Any], environment: Mapping) -> str:
+    values = {"arm": config.get("arm"), "method": config.get("method"), **config["options"]}
+    return here.of_run(names, values, bool(environment.get("gpus")))
+
+
+def _named(here: Code, root: Root) -> tuple[str, list[Name]]:
+    """A root's label, and what it stands for."""
+    while isinstance(root, partial):
+        root = root.func
+    if isinstance(root, ModuleType):
+        root = root.__name__
+    elif not isinstance(root, str):
+        top = getattr(root, "__qualname__", "").partition(".")[0]
+        root = f"{getattr(root, '__module__', '')}.{top}"
+    here.admit(root)
+    module, name = (root, "") if here.module(root) else root.rpartition(".")[::2]
+    if not name and here.module(module):
+        return module, [each for below in here.below(module) for each in here.whole(below)]
+    if not here.has(module, name):
+        raise RecordError(
+            f"there is no definition {root!r} to depend on: give functions and classes at the top "
+            "level of a module with source code, or modules"
+        )
+    return name if module.startswith(PACKAGE) else f"{module}:{name}", [(module, name)]
+
+
+def _labelled(here: Code, label: str) -> Iterable[list[Name]]:
+    """What a label may stand for now."""
+    if ":" in label or "." in label:
+        return [_named(here, label.replace(":", "."))[1]]
+    there = [module for module in here.defining.get(label, ()) if here.has(module, label)]
+    return [[(module, label)] for module in there]

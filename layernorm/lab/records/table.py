@@ -135,11 +135,10 @@ def staleness_banner(
             found = [record for pair in pairs for record in runs(*pair, root)]
     except (RecordError, OSError) as error:
         return f"Records cannot be read: {error}."
-    changed = [modules for record in found if (modules := stale(record))]
+    changed = [roots for record in found if (roots := stale(record))]
     if not changed:
         return ""
-    names = ", ".join(sorted({name for modules in changed for name in modules}))
     return (
-        f"{len(changed)} of {len(found)} runs were made before the code they depend on changed "
-        f"({names})."
+        f"{len(changed)} of {len(found)} runs were made before code that they reach changed (from "
+        f"{'; '.join(sorted(set(changed)))})."
     )

@@ -112,7 +112,6 @@ EXPERIMENT = Experiment(
     comparisons={"layer against none": ("layer", "none")},
     rate_of={"rescaled": "none"},
     overfit={"examples": 8, "updates": 10},
-    depends_on=("toy_experiment",),
 )
 
 

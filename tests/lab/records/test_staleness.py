@@ -1,20 +1,327 @@
-"""Whether records are stale."""
+"""Whether records are stale: the digest of the code that a run reaches."""
 
 import os
+import re
+import shutil
+from itertools import product
+from pathlib import Path
 
 import pytest
 
 from layernorm.lab import records
-from layernorm.lab.records import RecordError
-from layernorm.lab.records.staleness import module_hash
+from layernorm.lab.records import RecordError, staleness
+from layernorm.lab.records.closure import Code
+from layernorm.lab.records.published import published
 
 CONFIG = {"experiment": "digits", "profile": "book", "arm": "layer", "method": "layer", "seed": 0}
-DEPENDS = ["layernorm.lab.records.record"]
-SOURCE = '''"""A module."""
-def double(x):
-    """Twice x."""
-    return 2 * x
-'''
+PACKAGE = Path(records.__file__).parents[2]
+FILES = {  # a package with the shapes of code that ours has
+    "formula": """
+        import torch.nn.functional as F
+        from layernorm.numbers import EPS, UNUSED
+
+        def norm(x, eps=EPS):
+            '''Words.'''
+            return F.softmax(x + eps)
+
+        def other(x):
+            return x
+        """,
+    "numbers": "EPS = 1e-5\nUNUSED = 1\nTABLE = {}\nTABLE['more'] = 2\n",
+    "table": """
+        from layernorm import formula
+
+        class Row:
+            def __init__(self, name, make):
+                self.make = make
+
+        ROWS = {r.name: r for r in [Row("layer", formula.norm), Row("none", formula.other)]}
+        """,
+    "choice": """
+        from layernorm import formula
+
+        def run(operation, x):
+            return getattr(formula, operation)(x)
+
+        def lazy(x):
+            from layernorm.gpu import kernel
+            return kernel(x)
+        """,
+    "gpu": "import triton\n\ndef kernel(x):\n    return x\n",
+    "build": """
+        from pathlib import Path
+
+        SOURCES = Path(__file__).with_name("native")
+
+        def library():
+            return SOURCES
+        """,
+    "model": """
+        from layernorm import choice
+        from layernorm.build import library
+        from layernorm.table import ROWS
+
+        class Model:
+            def __init__(self, options):
+                self.row = ROWS[options.method]
+                if options.fast:
+                    self.library = library()
+
+        def once(x):
+            return choice.run("other", x)
+
+        def train(options):
+            if options.method == "none":
+                return Model(options)
+            return choice.lazy(Model(options))
+        """,
+    "native/norm.h": "// words\nint one() { return 1; }\n",
+}
+
+
+def write(folder, files):
+    for name, text in files.items():
+        path = folder / (name if "." in name else f"{name}.py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = text.strip("\n").split("\n")
+        indent = len(lines[0]) - len(lines[0].lstrip())
+        path.write_text("\n".join(line[indent:] for line in lines) + "\n")
+    (folder / "__init__.py").touch()
+    return folder
+
+
+def digest(folder, roots=(("layernorm.model", "train"),), gpu=False, **options):
+    values = {"method": "layer", "fast": False} | options
+    return Code(folder).of_run(roots, values, gpu)
+
+
+def edited(tmp_path, **changes):
+    """The package with changed texts; None deletes a file."""
+    files = {name: text for name, text in (FILES | changes).items() if text is not None}
+    return write(tmp_path / "edited" / "layernorm", files)
+
+
+@pytest.fixture
+def package(tmp_path):
+    return write(tmp_path / "layernorm", FILES)
+
+
+NATIVE = "native/norm.h"
+REACHED = [
+    ("formula", "x + eps", "x + 2 * eps"),
+    ("formula", "eps=EPS", "eps=0.0"),
+    ("formula", "F.softmax", "F.relu"),
+    ("numbers", "1e-5", "1e-3"),
+    ("table", "self.make = make", "self.make = None"),
+    ("model", "self.row", "self.line"),
+]
+
+
+@pytest.mark.parametrize(("file", "old", "new"), REACHED)
+def test_what_a_run_computes_with_counts(package, tmp_path, file, old, new):
+    assert digest(package) != digest(edited(tmp_path, **{file: FILES[file].replace(old, new)}))
+
+
+NOT_REACHED = {
+    "a docstring": ("formula", "Words.", "Other words."),
+    "a comment": ("formula", "import torch", "# a comment\n        import torch"),
+    "layout": ("formula", "x + eps", "(x\n            + eps)"),
+    "another definition": ("formula", "return x\n", "return -x\n"),
+    "another value": ("numbers", "UNUSED = 1", "UNUSED = 2"),
+    "another table": ("numbers", "'more'", "'most'"),
+    "another way to import": ("formula", "import torch.nn.functional as F",
+                              "from torch.nn import functional as F"),
+    "C++ of a path not taken": (NATIVE, "return 1", "return 2"),
+    "a kernel without a GPU": ("gpu", "return x", "return 2 * x"),
+    "another row": ("table", 'Row("none", formula.other)', 'Row("none", None)'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOT_REACHED)
+def test_what_a_run_does_not_compute_with_does_not_count(package, tmp_path, name):
+    file, old, new = NOT_REACHED[name]
+    assert old in FILES[file]
+    assert digest(package) == digest(edited(tmp_path, **{file: FILES[file].replace(old, new)}))
+
+
+def test_a_file_may_be_renamed_and_a_definition_moved(package, tmp_path):
+    renamed = {name: text.replace("layernorm.numbers", "layernorm.deep.constants")
+               for name, text in FILES.items() if name != "numbers"}  # fmt: skip
+    renamed |= {"deep/__init__": "", "deep/constants": FILES["numbers"]}
+    assert digest(package) == digest(write(tmp_path / "renamed" / "layernorm", renamed))
+    moved = FILES["formula"].replace("from layernorm.numbers import EPS, UNUSED", "EPS = 1e-5")
+    assert digest(package) == digest(edited(tmp_path, formula=moved, numbers=None))
+    other_name = {name: text.replace("norm(x", "standardized(x").replace(".norm", ".standardized")
+                  for name, text in FILES.items()}  # fmt: skip
+    assert other_name != FILES
+    assert digest(package) == digest(write(tmp_path / "named" / "layernorm", other_name))
+
+
+def test_a_run_follows_its_own_rows_tests_and_arguments(package, tmp_path):
+    other = edited(tmp_path, formula=FILES["formula"].replace("return x\n", "return -x\n"))
+    assert digest(package, method="none") != digest(other, method="none")
+    once = [("layernorm.model", "once")]
+    assert digest(package, once) != digest(other, once)
+    faster = edited(tmp_path, formula=FILES["formula"].replace("x + eps", "eps + x"))
+    assert digest(package, once) == digest(faster, once)
+    assert digest(package, method="none") == digest(faster, method="none")
+
+
+def test_sources_count_where_they_are_used_without_their_words(package, tmp_path):
+    def native(text):
+        return digest(edited(tmp_path, **{NATIVE: text}), fast=True)
+
+    before = digest(package, fast=True)
+    assert native("int one() { return 2; }\n") != before
+    assert native("/* other\n words */\nint  one() {  return 1; }  // one\n\n") == before
+    kernel = edited(tmp_path, gpu=FILES["gpu"].replace("return x", "return 2 * x"))
+    assert digest(package, gpu=True) != digest(kernel, gpu=True)
+    assert digest(package, gpu=True, method="none") == digest(kernel, gpu=True, method="none")
+
+
+def test_definitions_that_use_each_other_have_a_digest(tmp_path):
+    def of(text):
+        roots = [("layernorm.a", "even")]
+        return digest(write(tmp_path / "layernorm", {"a": text}), roots)
+
+    text = "def even(n): return odd(n - 1)\ndef odd(n): return even(n - 1)\n"
+    assert of(text) == of(text)
+    assert of(text) != of(text.replace("odd(n): return even(n - 1)", "odd(n): return even(n - 2)"))
+
+
+# -- the package itself
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """A published run of each experiment and method (of each arm and kind of a benchmark), with
+    what it starts from."""
+    here, found = staleness.code(), {}
+    for run in published():
+        *labels, then = run.digest.split() or [""]
+        what = run.config["experiment"], run.config["method"]
+        benchmark = what[0].startswith("bench_")
+        what += (run.config["arm"], run.config["options"].get("kind")) if benchmark else ()
+        if not labels or what in found:
+            continue
+        for way in product(*(list(staleness._labelled(here, label)) for label in labels)):
+            names = sum(way, [])
+            if staleness._of(here, names, run.config, run.environment) == then:
+                found[what] = run, names
+                break
+    return found
+
+
+@pytest.fixture
+def copy(tmp_path, runs):
+    """The package's copy, with `stale()`: the runs that its changes make stale."""
+    folder = tmp_path / "layernorm"
+    ignored = shutil.ignore_patterns("published", "__pycache__", "cli", "claims")
+    shutil.copytree(PACKAGE, folder, ignore=ignored)
+
+    class Copy:
+        path = folder
+
+        def change(self, function, old, new):
+            """Change all functions of that name, in whatever file they are."""
+            changed = 0
+            for file in folder.rglob("*.py"):
+                text = file.read_text()
+                before, found, rest = text.partition(f"\ndef {function}(")
+                body, end, after = rest.partition("\n\n\n")
+                head, words, body = body.rpartition('"""')
+                if found and old in body:
+                    file.write_text(before + found + head + words + body.replace(old, new)
+                                    + end + after)  # fmt: skip
+                    changed += 1
+            assert changed
+
+        def stale(self):
+            here, now = Code(folder), staleness.code()
+            return {
+                what
+                for what, (run, names) in runs.items()
+                if staleness._of(here, names, run.config, run.environment)
+                != staleness._of(now, names, run.config, run.environment)
+            }
+
+    assert runs
+    return Copy()
+
+
+def of(found, *experiments):
+    return {(what[0], what[1]) for what in found if what[0] in experiments}
+
+
+def test_a_changed_epsilon_makes_those_stale_that_computed_with_it(copy, runs):
+    copy.change("layer_norm", "var + eps", "var + 2 * eps")
+    stale = copy.stale()
+    for name in ("mnist", "drift", "initialization", "adding", "copy_memory", "step_statistics",
+                 "attentive_reader"):  # fmt: skip
+        there = {what for what in runs if what[0] == name}
+        assert stale & there == {what for what in there if what[1] == "layer"}, name
+    compared = {what[2:] for what in stale if what[0] == "bench_recurrent"}
+    assert compared == {(arm, kind) for arm in ("ours", "definition", "loop", "script")
+                        for kind in ("lstm", "gru")}  # fmt: skip
+    trained = {what[1:3] for what in stale if what[0] == "bench_training"}
+    assert {("layer", "layer/torch"), ("layer", "layer/fused")} <= trained
+    assert {method for method, _ in trained} <= {"layer", "none"}
+    assert ("bench_layer", "layer") in of(stale, "bench_layer")
+    assert of(stale, "bench_engine") == set()
+    assert of(stale, "batch_order", "data_shift") == {
+        ("batch_order", "layer"), ("data_shift", "layer")}  # fmt: skip
+
+
+def test_a_norm_that_is_not_a_runs_own_makes_it_not_stale(copy):
+    copy.change("group_norm", "return", "return 2 *")
+    stale = copy.stale()
+    assert of(stale, "mnist", "attentive_reader", "adding", "drift", "bench_recurrent") == set()
+    assert of(stale, "bench_training") == {("bench_training", "group")}
+    assert ("convnet", "group") in stale or ("convnet", "group") in of(stale, "convnet")
+    assert not {method for _, method in of(stale, "convnet")} & {"none", "batch", "instance"}
+
+
+def test_changed_cpp_makes_those_stale_that_could_use_it(copy):
+    (source,) = [file for file in copy.path.rglob("norm.h")]
+    source.write_text(source.read_text().replace("{", "{ /* words */", 1) + "\n// words\n")
+    assert copy.stale() == set()
+    source.write_text(source.read_text().replace("{", "{ ;", 1))
+    stale = copy.stale()
+    for name in ("adding", "copy_memory", "attentive_reader"):
+        assert of(stale, name) == {(name, "layer")}
+    assert ("bench_recurrent", "layer") in of(stale, "bench_recurrent")
+    assert not of(stale, "mnist", "convnet", "drift", "bench_layer", "bench_engine")
+
+
+def test_a_changed_kernel_makes_runs_on_gpus_stale(copy, runs):
+    kernels = [f for f in (copy.path / "kernels").rglob("*.py") if "@triton.jit" in f.read_text()]
+    assert kernels
+    for file in kernels:
+        file.write_text(file.read_text().replace("@triton.jit", "@triton.jit(debug=True)"))
+    assert copy.stale() == set()  # all published runs are of CPUs
+    run, names = runs["mnist", "layer"]
+    on_gpu = {**run.environment, "gpus": ["one"]}
+    digests = {staleness._of(code, names, run.config, on_gpu)
+               for code in (Code(copy.path), staleness.code())}  # fmt: skip
+    assert len(digests) == 2
+
+
+def test_words_and_names_of_files_make_no_published_run_stale(copy):
+    for file in copy.path.rglob("*.py"):
+        text = file.read_text()
+        file.write_text("# words\n" + text.replace('"""', '"""Words. ', 1))
+    copy_of = copy.path / "functional.py"
+    copy_of.rename(copy.path / "formulas.py")
+    for file in copy.path.rglob("*.py"):
+        text = file.read_text()
+        text = text.replace("layernorm.functional", "layernorm.formulas")
+        lines = (r"^( *from layernorm import .*?)\bfunctional\b", r"\1formulas as functional")
+        text = re.sub(*lines, text, flags=re.MULTILINE)
+        file.write_text(text)
+    assert copy.stale() == set()
+
+
+# -- records
 
 
 @pytest.fixture
@@ -25,76 +332,38 @@ def module(tmp_path, monkeypatch):
     file.parent.mkdir()
     written = [0]
 
-    def write(source: str) -> str:
+    def write(source):
         file.write_text(source)
         written[0] += 1
         os.utime(file, ns=(written[0], written[0]))
-        return module_hash("subject")
 
+    write("def double(x):\n    return 2 * x\n")
     return write
-
-
-@pytest.mark.parametrize(
-    "same",
-    [
-        SOURCE.replace("A module.", "Another text."),
-        SOURCE.replace('    """Twice x."""\n', ""),
-        SOURCE.replace("2 * x", "(2*x)  # a comment"),
-        "# a comment\n" + SOURCE,
-    ],
-)
-def test_documentation_comments_and_layout_do_not_count(module, same):
-    assert module(SOURCE) == module(same)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        SOURCE.replace("2 * x", "3 * x"),
-        SOURCE.replace("2 * x", "2.0 * x"),
-        SOURCE.replace("2 * x", "x * 2"),
-        SOURCE.replace("double", "twice"),
-        SOURCE + "x = None\n",
-        SOURCE.replace("return", "'text that is no docstring'; return"),
-        SOURCE.replace("def", "@staticmethod\ndef"),
-    ],
-)
-def test_code_counts(module, other):
-    assert module(SOURCE) != module(other)
-
-
-def test_a_package_stands_for_all_its_modules(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    package = tmp_path / "bundle"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "part.py").write_text("x = 1")
-    before = module_hash("bundle")
-    (package / "more.py").write_text("")
-    assert module_hash("bundle") != before
 
 
 def test_stale_records_are_told(module, tmp_path, monkeypatch):
     monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
-    module(SOURCE)
-    record = records.new(CONFIG, {"final": {"error": 1.0}}, {}, ["subject", *DEPENDS])
-    assert records.stale(record) == []
+    record = records.new(CONFIG, {"final": {"error": 1.0}}, {}, ["subject.double", records.key])
+    assert records.stale(record) == ""
     records.save(record)
-    records.save(records.new({**CONFIG, "seed": 5}, {"final": {"error": 1.0}}, {}, DEPENDS))
+    other = {**CONFIG, "seed": 5}
+    records.save(records.new(other, {"final": {"error": 1.0}}, {}, [records.key]))
     assert records.staleness_banner("digits") == ""
-    module(SOURCE.replace("2", "3"))
-    assert records.stale(record) == ["subject"]
-    told = "1 of 2 runs were made before the code they depend on changed (subject)."
+    module("def double(x):\n    return 3 * x\n")
+    assert records.stale(record) == "key, subject:double"
+    told = "1 of 2 runs were made before code that they reach changed (from key, subject:double)."
     assert records.staleness_banner("digits") == told
     assert records.staleness_banner(records.load("digits")) == told
-    with pytest.raises(RecordError, match="source of module 'subject' cannot be read"):
-        module("syntax error")
-    assert records.stale(record) == ["subject"]
+    module("syntax error")
+    assert records.stale(record) == "key, subject:double"
+    with pytest.raises(RecordError, match="source of what a run depends on cannot be read"):
+        records.new(CONFIG, {"final": {"a": 1.0}}, {}, ["subject.double"])
     assert records.staleness_banner("digits", "long") == ""
 
 
-def test_a_module_that_is_gone_makes_stale_but_cannot_be_depended_on():
-    gone = records.Record(CONFIG, {"final": {"a": 1.0}}, depends={"layernorm.nowhere.x": "0"})
-    assert records.stale(gone) == ["layernorm.nowhere.x"]
-    with pytest.raises(RecordError, match=r"no module 'layernorm\.nowhere'"):
-        records.new(CONFIG, {"final": {"a": 1.0}}, {}, ["layernorm.nowhere"])
+def test_code_that_is_gone_makes_stale_but_cannot_be_depended_on():
+    for gone in ("nowhere 0123456789abcdef", "layernorm.nowhere 0", "gone:x 0", "before"):
+        assert records.stale(records.Record(CONFIG, {"final": {"a": 1.0}}, digest=gone))
+    for nothing in ("layernorm.nowhere.x", "nowhere", len):
+        with pytest.raises(RecordError, match="there is no definition"):
+            records.new(CONFIG, {"final": {"a": 1.0}}, {}, [nothing])

@@ -23,14 +23,6 @@ from layernorm.lab.experiments.studies.sequences import rescale_
 from layernorm.recurrent.batch_norm import TERMS, BatchNormLSTM
 from layernorm.recurrent.layers import LayerNormLSTM
 
-DEPENDS_ON = [  # what computes; the layers around the definition are tested to be equal to it
-    "layernorm.lab.data.digits",
-    "layernorm.recurrent.batch_norm",
-    "layernorm.recurrent.definition",
-    "layernorm.recurrent.step_norm",
-    "layernorm.recurrent.variants",
-    "layernorm.lab.experiments.studies.digit_rows",
-]
 ROWS = 8  # steps of one digit
 CHANCES = (0.6, 0.3, 0.1)  # of one, two and three digits in training
 LONGER = 6  # digits in the longer test sequences
@@ -311,7 +303,7 @@ def train(config: Config, profile: str = "book") -> records.Record:
         final = dict.fromkeys(final, math.inf)
     result = {"curves": curves, "final": final, "diverged_at": diverged_at}
     timing = {"seconds_per_update": seconds / max(1, (diverged_at or config.updates + 1) - 1)}
-    return records.new(_record_config(config, profile), result, timing, DEPENDS_ON)
+    return records.new(_record_config(config, profile), result, timing, [train])
 
 
 def _record_config(config: Config, profile: str) -> dict:

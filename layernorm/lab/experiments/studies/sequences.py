@@ -19,15 +19,6 @@ from layernorm.lab.data.lags import TASKS, Task
 from layernorm.recurrent.layers import LayerNormLSTM
 from layernorm.recurrent.variants import VARIANTS
 
-# The definition, not the fused path: that one is tested to be equal to it.
-DEPENDS_ON = [
-    "layernorm.lab.data.lags",
-    "layernorm.functional",
-    "layernorm.recurrent.definition",
-    "layernorm.recurrent.layers",
-    "layernorm.recurrent.variants",
-    "layernorm.lab.experiments.studies.sequences",
-]
 VALIDATION_SEED, TEST_SEED, LONGER_SEED = 10**6, 10**6 + 1, 10**6 + 2
 HELD_OUT = 500  # sequences for validation, as many for the test
 FORGET_BIAS = 1.0
@@ -213,7 +204,7 @@ def train(config: Config, profile: str = "book") -> records.Record:
     longer = task.draw(HELD_OUT, 2 * config.steps, _generator(LONGER_SEED))
     result["final"]["longer_loss"] = _loss(net, task, *longer) if diverged_at is None else math.inf
     timing = {"seconds_per_update": seconds / max(1, (diverged_at or config.updates + 1) - 1)}
-    return records.new(_record_config(config, profile), result, timing, DEPENDS_ON)
+    return records.new(_record_config(config, profile), result, timing, [train])
 
 
 def _result(steps: list[int], rows: list[dict], diverged_at: int | None) -> dict:

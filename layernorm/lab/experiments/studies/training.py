@@ -17,16 +17,6 @@ from layernorm.lab.analysis import networks
 from layernorm.lab.analysis.activations import Watch
 from layernorm.methods import method
 
-DEPENDS_ON = [
-    "layernorm.lab.data.digits",
-    "layernorm.functional",
-    "layernorm.methods",
-    "layernorm.lab.analysis.networks",
-    "layernorm.modules",
-    "layernorm.lab.experiments.studies.training",
-    "layernorm.lab.analysis.activations",
-]
-
 
 @dataclass(frozen=True)
 class Config:
@@ -199,7 +189,7 @@ def train(config: Config, profile: str = "book") -> records.Record:
     if watch and diverged_at is None:
         result["final"] |= watch.final(net)
     timing = {"seconds_per_update": seconds / max(1, (diverged_at or config.updates + 1) - 1)}
-    return records.new(_record_config(config, profile), result, timing, DEPENDS_ON)
+    return records.new(_record_config(config, profile), result, timing, [train])
 
 
 def _result(steps: list[int], rows: list[dict], diverged_at: int | None) -> dict:
