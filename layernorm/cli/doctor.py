@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 import torch
+import typer
 
 from layernorm import LayerNormLSTM, functional, kernels
 from layernorm.lab import data, records

@@ -74,7 +74,7 @@ def test_claims_are_listed_as_they_were_decided_last(three_claims, monkeypatch):
     decided = succeed("claims", "--check", "--save")
     monkeypatch.setattr(claims, "decide", None)
     assert succeed("claims") == decided
-    monkeypatch.setattr("layernorm.lab.claims.verdicts.Stored.digest", lambda *_: "other")
+    monkeypatch.setattr("layernorm.lab.claims.verdicts.Stored._current", lambda *_: False)
     monkeypatch.setattr("layernorm.lab.claims.verdicts._bytes", lambda *_: "other")
     outdated = "Decided before code or records changed; decide it again with --check."
     assert outdated in succeed("claims", "first")

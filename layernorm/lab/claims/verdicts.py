@@ -1,6 +1,6 @@
 """Verdicts as they were decided last, in `verdicts.json`, so that listing them decides nothing.
 
-Each stands beside a digest of the code and of the records that decided it. A digest over the bytes
+Each stands beside digests of the code and of the records that decided it. A digest over the bytes
 of all files answers first whether anything changed at all, in milliseconds.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from layernorm.lab.records import published, staleness
 
 FILE = Path(__file__).with_name("verdicts.json")
 PACKAGE = Path(__file__).parents[2]
+RUN = {"options": {}}  # to the digests of records a check is a run without options
 FIELDS = ("verdict", "condition", "reason", "evidence")
 MISSING = Finding(NOT_YET_TESTED, "No verdict is stored; decide it with --check.")
 
@@ -44,7 +46,13 @@ class Stored:
         """Return the ids of claims whose stored verdict belongs to other code or other records."""
         if self.bytes == _bytes(self.file):
             return set()
-        return {c.id for c in claims if self.verdicts.get(c.id, {}).get("digest") != self.digest(c)}
+        return {claim.id for claim in claims if not self._current(claim)}
+
+    def _current(self, claim: Claim) -> bool:
+        stored = self.verdicts.get(claim.id)
+        if stored is None or stored.get("records") != self.records(claim):
+            return False
+        return not staleness.changed(stored["code"], RUN, {})
 
     def save(self, decided: Iterable[tuple[Claim, Finding]], known: Iterable[Claim]) -> None:
         """Store these findings beside those of other claims; claims that are not known are dropped.
@@ -55,7 +63,8 @@ class Stored:
         """
         for claim, finding in decided:
             told = {name: getattr(finding, name) for name in FIELDS if getattr(finding, name)}
-            self.verdicts[claim.id] = {**told, "digest": self.digest(claim)}
+            origin = {"code": code(claim), "records": self.records(claim)}
+            self.verdicts[claim.id] = {**told, **origin}
         known = [claim for claim in known if claim.id in self.verdicts]
         self.verdicts = {claim.id: self.verdicts[claim.id] for claim in known}
         self.bytes = ""
@@ -64,17 +73,28 @@ class Stored:
         text = json.dumps(content, indent=1, ensure_ascii=False)
         self.file.write_text(text + "\n", encoding="utf-8")
 
-    def digest(self, claim: Claim) -> str:
-        """Return sixteen hexadecimal digits for the code and the records that decide a claim."""
-        return self._digests[claim.kind == "experiment"]
+    def records(self, claim: Claim) -> str:
+        """Return the digest of the records that decide a claim, all that are published; "" if no
+        record does."""
+        return self._records if claim.kind == "experiment" else ""
 
     @cached_property
-    def _digests(self) -> tuple[str, str]:
-        """The digests of the package's code, and of its code and published records."""
-        code = staleness.module_hash("layernorm")
+    def _records(self) -> str:
         folder = published.published_folder()
         files = sorted(folder.iterdir(), key=lambda file: file.name) if folder.is_dir() else []
-        return code, _hash([code.encode(), *(file.read_bytes() for file in files)])
+        return _hash(file.read_bytes() for file in files)
+
+
+def code(claim: Claim) -> str:
+    """Return the digest of the code that a claim's check reaches; "" without a check.
+
+    A check without a name of its own, a lambda, depends on all of its module.
+    """
+    if claim.check is None:
+        return ""
+    unnamed = "<lambda>" in claim.check.__qualname__
+    root = sys.modules[claim.check.__module__] if unnamed else claim.check
+    return staleness.digest([root], RUN, {})
 
 
 def _bytes(apart_from: Path) -> str:

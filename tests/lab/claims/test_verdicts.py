@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from layernorm.lab import claims
 from layernorm.lab.claims import Claim, Finding, verdicts
 from layernorm.lab.claims.verdicts import Stored
 from layernorm.lab.records import staleness
@@ -20,12 +21,12 @@ def package(tmp_path, monkeypatch):
     folder = tmp_path / "records"
     folder.mkdir()
     (folder / "mnist-standard.json").write_text("{}")
-    (tmp_path / "code.py").write_text("x = 1\n")
+    source = tmp_path / "code.py"
+    source.write_text("x = 1\n")
     monkeypatch.setattr(verdicts, "PACKAGE", tmp_path)
     monkeypatch.setattr(verdicts.published, "published_folder", lambda: folder)
-    monkeypatch.setattr(
-        staleness, "module_hash", lambda name: repr(eval((tmp_path / "code.py").read_text()[4:]))
-    )
+    monkeypatch.setattr(verdicts, "code", lambda claim: repr(eval(source.read_text()[4:])))
+    monkeypatch.setattr(staleness, "changed", lambda then, *_: then != verdicts.code(ONE))
     return tmp_path
 
 
@@ -73,3 +74,14 @@ def test_what_is_not_registered_is_dropped(file):
     assert list(json.loads(file.read_text())["verdicts"]) == ["two/mnist"]
     assert Stored(file).finding(ONE) == verdicts.MISSING
     assert Stored(file).outdated([ONE]) == set()
+
+
+def test_a_verdict_depends_on_the_code_that_its_check_reaches():
+    claim = claims.get("gradient-has-mean-zero")
+    digest = verdicts.code(claim)
+    assert digest.startswith("gradient_has_mean_zero ")
+    assert not staleness.changed(digest, verdicts.RUN, {})
+    assert staleness.changed(digest[:-1], verdicts.RUN, {})
+    assert verdicts.code(ONE) == ""
+    lambdas = [c for c in claims.all() if c.check and "<lambda>" in c.check.__qualname__]
+    assert all(verdicts.code(c).startswith(c.check.__module__) for c in lambdas)
