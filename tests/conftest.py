@@ -5,13 +5,13 @@ import os
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-# Files and folders that take more than ten seconds of a processor; the others together take four
-# minutes of one, collecting included.
+# Files and folders that take more than ten seconds of a processor. The others take some four
+# minutes together, collecting included.
 SLOW = [
     "kernels",
     "recurrent",
-    "lab/benchmarks/test_norms_survey.py",
-    "lab/benchmarks/test_recurrent.py",
+    "lab/benchmarks/measure/test_resume.py",
+    "lab/benchmarks/recurrent",
     "lab/claims/test_claims.py",
     "lab/claims/test_reader.py",
     "lab/data/test_cloze.py",
