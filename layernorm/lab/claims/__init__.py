@@ -49,13 +49,16 @@ Rules for a check:
   reads no network. `decide` seeds torch, NumPy and `random` with 0 and restores their states, the
   default dtype and gradient mode afterwards. It needs torch and numpy alone, or imports what else
   it needs inside. An experiment's check reads `layernorm.lab.records`, where it sees published runs
-  alone, and answers `Finding("not yet tested")` where `records.runs(name)` is empty.
+  alone, and answers `Finding("not yet tested")` where `records.runs(name)` is empty. What compares
+  arms is no check: it is a row of the experiment's plan (`experiments.contrasts`), and its claim is
+  made from that row (`claims.experiments`).
 - `evidence` is the same text on every machine: state a bound ("below 1e-12") or round until other
   processors and thread counts cannot change the digits; raw values go into `numbers`, which no
   page shows. Statements are plain text: write μ and σ, not TeX.
 - Verdicts: a proof or property is `proved`, `refuted` or `conditional` (with
-  `condition="eps = 0"`, shown as "Holds if eps = 0."); an experiment is `supported here`,
-  `opposite here`, `no difference here` or `inconclusive` (with `reason="…"`). Others are refused.
+  `condition="eps = 0"`, shown as "Holds if eps = 0."); an experiment is `supported here`, `not
+  better here`, `no difference here`, `opposite here`, `depends` or `inconclusive` (these two with
+  `reason="…"`). Others are refused.
 - Every proof and property names a `sabotage`, `(dotted target, mutant)`. The tests put the mutant
   in the target's place and require the check to finish with *another verdict*: to raise is not
   enough. As with `mock.patch`, the target is the place where the check looks the name up: call
@@ -189,7 +192,7 @@ def claim(
 def all() -> tuple[Claim, ...]:
     """Every claim, by chapter, in the order of declaration."""
     for module in pkgutil.iter_modules(__path__):
-        if module.name.startswith("chapter_"):
+        if module.name.startswith("chapter_") or module.name in ("experiments", "levels"):
             importlib.import_module(f"{__name__}.{module.name}")
     return tuple(sorted(_registry.values(), key=lambda claim: claim.chapter))
 

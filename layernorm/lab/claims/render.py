@@ -18,6 +18,8 @@ _BADGES = {
     "refuted": ("✗", "#b42318"),
     "opposite here": ("✗", "#b42318"),
     "no difference here": ("=", "#0550ae"),
+    "not better here": ("≥", "#0550ae"),
+    "depends": ("◐", "#8a5a00"),
     "inconclusive": ("?", "#57606a"),
     "not yet tested": ("…", "#57606a"),
     "uncheckable": ("–", "#57606a"),

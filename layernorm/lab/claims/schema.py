@@ -14,7 +14,10 @@ from typing import SupportsFloat
 VERDICTS = {
     "proof": ("proved", "refuted", "conditional"),
     "property": ("proved", "refuted", "conditional"),
-    "experiment": ("supported here", "opposite here", "no difference here", "inconclusive"),
+    "experiment": (
+        *("supported here", "not better here", "no difference here", "opposite here"),
+        *("depends", "inconclusive"),
+    ),
 }
 NOT_YET_TESTED, UNCHECKABLE = "not yet tested", "uncheckable"
 KINDS = tuple(VERDICTS)
@@ -43,7 +46,8 @@ class Finding:
         verdict: one of the verdicts of the claim's kind (`VERDICTS`), or `not yet tested`.
         evidence: one sentence with the computed numbers, the same text on every machine.
         condition: under which condition the claim holds; required by `conditional`, and only there.
-        reason: why there is no verdict; required by `inconclusive` and `uncheckable`, only there.
+        reason: why there is no verdict, or on what it depends; required by `inconclusive`,
+            `depends` and `uncheckable`, only there.
         numbers: the computed numbers by name, as they are (they may differ between machines);
             whatever `float` accepts.
 
@@ -65,7 +69,7 @@ class Finding:
             raise ClaimError(f"verdict {self.verdict!r} is none of {', '.join(known)}")
         wanted = {
             "condition": self.verdict == "conditional",
-            "reason": self.verdict in ("inconclusive", UNCHECKABLE),
+            "reason": self.verdict in ("depends", "inconclusive", UNCHECKABLE),
         }
         for name, required in wanted.items():
             given = getattr(self, name)

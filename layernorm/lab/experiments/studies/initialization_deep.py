@@ -7,6 +7,8 @@ any scale, so one arm stands for all. Here the question is whether a network sti
 the metric is the test error at the end, in percent.
 """
 
+from layernorm.lab.experiments.contrasts import Comparisons, Margin, Said
+from layernorm.lab.experiments.studies.initialization import STARTS, robust, same_rate
 from layernorm.lab.experiments.studies.planning import Plan
 
 SCALES = {"default": 1.0, "small": 0.1, "large": 10.0}
@@ -19,6 +21,38 @@ _STARTS = {
 }
 _OTHER = [arm for arm in _STARTS if not arm.endswith("default")]
 
+POINTS = Margin(
+    *(1.0, "points", "what another start costs in test error at the end"),
+    "three of the 300 test examples",
+    resolution=1 / 3,
+)
+COMPARISONS = Comparisons(
+    chapter="01",
+    profile="book",
+    by_heart="overfit",
+    gates=STARTS,
+    rows=(
+        *robust(
+            Said(
+                "robust-to-initial-scale/deep_digits",
+                "In a deep network, layer normalization makes learning robust to the scale of the "
+                "initial weights.",
+                "summary C",
+            ),
+            *("test_error", POINTS, "small", "large"),
+        ),
+        *same_rate(
+            Said(
+                "learning-ignores-initial-scale/deep_digits",
+                "At one learning rate, a deep layer-normalized network learns equally well from "
+                "weights of any initial scale.",
+                "summary C",
+            ),
+            *("test_error", POINTS),
+        ),
+    ),
+)
+
 PLAN = Plan(
     name="initialization_deep",
     question="From which scales of the first weights does a deep network still learn?",
@@ -26,8 +60,8 @@ PLAN = Plan(
     | {f"{arm}-tuned": _STARTS[arm] for arm in _OTHER}
     | {"rescaled-default": {"method": "none", "rescaled": True, **_COMMON}},
     primary="test_error",
-    margin=1.0,
     rate_of={arm: f"{arm.split('-')[0]}-default" for arm in _OTHER},
     learning_rates=(1e-3, 3e-3, 1e-2, 3e-2),
     tuned_on="mean_validation_nll",
+    comparisons=COMPARISONS,
 )

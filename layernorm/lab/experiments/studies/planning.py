@@ -9,6 +9,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from layernorm.lab import records
+from layernorm.lab.experiments.contrasts import Comparisons
 from layernorm.lab.experiments.studies import digit_rows, sequences, training
 
 TUNING_SEED = 1000
@@ -39,18 +40,22 @@ class Plan:
     question: str
     arms: Mapping[str, Mapping]
     primary: str
-    margin: float
     rate_of: Mapping[str, str] = field(default_factory=dict)
     learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     tuned_on: str = "validation_nll"
     configuration: type[Config] = training.Config
+    comparisons: Comparisons = field(default_factory=Comparisons)
 
     def __post_init__(self) -> None:
         if "validation" not in self.tuned_on:
             raise ValueError(
                 f"tuned_on must be a metric of the validation examples, got {self.tuned_on!r}"
             )
+
+    def profile(self, name: str) -> Plan:
+        """Arms and seeds, which are those of every profile."""
+        return self
 
     def config(self, arm: str, seed: int, learning_rate: float, **options) -> Config:
         """The configuration of one run of an arm; `ValueError` for an unknown arm."""
