@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from layernorm.lab import records
 from layernorm.lab.analysis import statistics
 from layernorm.lab.experiments import compare, get
 from layernorm.lab.experiments.planning import Sweep
+
+if TYPE_CHECKING:
+    import pandas
 
 HEAD = ["arm", "learning rate", "runs", "diverged", "ms/update"]
 
@@ -75,3 +79,19 @@ def verdicts(sweep: Sweep, done: Mapping[str, records.Record]) -> list[list[str]
             margin = f"{one.row.margin.size:g} {one.row.margin.unit}"
             rows.append([name, shown, margin, one.verdict + why])
     return rows
+
+
+def table(found: compare.Verdicts, *names: str) -> pandas.DataFrame:
+    """These comparisons, or all of them, as a chapter shows them."""
+    import pandas
+
+    rows = {
+        name: {
+            "difference": f"{one.difference:.3g}" if one.difference else "",
+            "level": f"{one.confidence:.2%}",
+            "margin": f"{one.row.margin.size:g} {one.row.margin.unit}",
+            "verdict": one.verdict,
+        }
+        for name, one in ((name, found[name]) for name in names or found)
+    }
+    return pandas.DataFrame.from_dict(rows, orient="index")

@@ -48,8 +48,10 @@ def mlps(large, small, spread=0.01, on=CPU):
 SLOWER = {
     "above": ((1.2, 1.3), "supported here"),
     "at the margin": ((1.2, 1.06), "inconclusive"),
-    "below": ((1.01, 0.9), "opposite here"),
-    "either": ((1.2, 0.9), "inconclusive"),
+    "alike": ((1.01, 0.99), "no difference here"),
+    "faster": ((0.9, 0.8), "opposite here"),
+    "either": ((1.2, 0.9), "depends"),
+    "alike or faster": ((0.952, 0.99), "not better here"),
 }
 
 
@@ -71,14 +73,14 @@ def test_each_device_is_judged_by_its_own_record(recorded):
 def test_two_machines_must_both_agree(recorded):
     other = ("cuda", "another GPU")
     recorded(*mlps(1.2, 1.3, on=GPU), *mlps(1.2, 1.0, on=other))
-    assert claims.decide("slower-per-update/gpu").verdict == "inconclusive"
+    assert claims.decide("slower-per-update/gpu").verdict == "depends"
 
 
 def test_the_fastest_implementation_counts(recorded):
     slow = row("mlp", "layer/reference", MLP, 1.5)
     recorded(slow, row("mlp", "layer/torch", MLP, 1.01), row("mlp", "rms/torch", MLP, 1.6))
     finding = claims.decide("slower-per-update/mlp_cpu")
-    assert finding.verdict == "opposite here"
+    assert finding.verdict == "no difference here"
     assert "mlp 128,784,1000,1000,10 (layer/torch) 1.01 [1.00, 1.02]" in finding.evidence
 
 
