@@ -43,7 +43,9 @@ Rules for a check:
   reads no network. `decide` seeds torch, NumPy and `random` with 0 and restores their states, the
   default dtype and gradient mode afterwards. It needs torch and numpy alone, or imports what else
   it needs inside. An experiment's check reads `layernorm.lab.records`, where it sees published runs
-  alone, and answers `Finding("not yet tested")` where `records.runs(name)` is empty.
+  alone, and answers `Finding("not yet tested")` where `records.runs(name)` is empty. What compares
+  arms is no check: it is a row of the experiment's plan (`experiments.contrasts`), and its claim is
+  made from that row (`claims.experiments`).
 - `evidence` is the same text on every machine: state a bound ("below 1e-12") or round until other
   processors and thread counts cannot change the digits; raw values go into `numbers`, which no
   page shows. Statements are plain text: write μ and σ, not TeX.

@@ -1,7 +1,6 @@
 """Claims about summed inputs that chapter 01 decides: their moments and their correlation.
 
-Those about gradients and the scale of weights are in `chapter_01_scale.py`, those that studies
-decide in `chapter_01_studies.py`.
+Those about gradients and the scale of weights are in `chapter_01_scale.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Claims about layer normalization that chapter 03 decides: case by case, in every mode.
 
-What it loses and restores is in `chapter_03_information.py`, numerics in `chapter_03_numerics.py`,
-training in `chapter_03_studies.py`.
+What it loses and restores is in `chapter_03_information.py`, numerics in `chapter_03_numerics.py`.
 """
 
 from __future__ import annotations

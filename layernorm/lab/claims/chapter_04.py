@@ -8,7 +8,6 @@ import torch
 
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.judging import final, not_learning, one_verdict
 
 _weight_norm = F.weight_norm
 
@@ -77,36 +76,3 @@ def weight_norm_divides_by_length() -> Finding:
         f"The largest difference is {'below' if holds else 'above'} 1e-12 of the largest output.",
         numbers={"largest_relative_difference": worst},
     )
-
-
-@claim(
-    id="mixed-units/digits",
-    statement="Normalizing the features of a case together is a great problem where their units "
-    "differ: a network learns worse from them than from features standardized one by one.",
-    kind="experiment",
-    chapter="04",
-    rule="study mixed_units: a third of the pixels in a unit 100 times smaller. Favored: each "
-    "feature standardized; other: each case normalized over its features. Test cross-entropy "
-    "averaged over the budget, once under mixed units, once as the increase from one common unit "
-    "to mixed ones; five paired seeds, Holm over the two, margin 0.02 nats",
-)
-def mixed_units() -> Finding:
-    from layernorm.lab import records
-    from layernorm.lab.experiments import get
-
-    plan = get("mixed_units")
-    if not records.runs(plan.name):
-        return Finding("not yet tested")
-    if weak := not_learning(plan.name, list(plan.arms)):
-        return Finding("inconclusive", reason=weak)
-    frame = records.load(plan.name, "book")
-    nll = {arm: final(frame, arm, plan.primary) for arm in plan.arms}
-    standardized, case = nll["standardized-mixed"], nll["case-mixed"]
-    pairs = {
-        "under mixed units": (standardized, case),
-        "increase from one unit to mixed": (
-            standardized - nll["standardized-same"],
-            case - nll["case-same"],
-        ),
-    }
-    return one_verdict(pairs, plan.margin, "nats")

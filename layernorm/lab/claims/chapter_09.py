@@ -1,7 +1,6 @@
 """Claims about layer-normalized LSTMs that chapter 09 decides: lengths, scales, published cells.
 
-Those about how the layers start are in `chapter_09_start.py`, about the GRU in `chapter_09_gru.py`,
-the experiments in `chapter_09_studies.py`.
+Those about how the layers start are in `chapter_09_start.py`, about the GRU in `chapter_09_gru.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Claims about recurrent batch normalization that chapter 10 decides: steps, padding, the future.
 
-Those about gradients are in `chapter_10_gradients.py`, the experiments in `chapter_10_studies.py`.
+Those about gradients are in `chapter_10_gradients.py`.
 What holds of any sequence (padding in one mean over cases and steps, the noise of few cases, no
 statistics beyond the longest) chapter 02 decides.
 """

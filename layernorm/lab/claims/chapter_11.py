@@ -3,12 +3,15 @@ record of `layernorm bench recurrent`."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping
 
 from layernorm.lab.benchmarks import recurrent
 from layernorm.lab.benchmarks.measure import Row
 from layernorm.lab.benchmarks.recurrent import tables
 from layernorm.lab.claims import Finding, claim
+from layernorm.lab.experiments.compare import DEPENDS, INCONCLUSIVE, together, verdict
 
 MARGIN = 1.10  # a step that takes at most a tenth longer costs "not significantly" more
 Interval = tuple[float, float]
@@ -20,29 +23,24 @@ def training_steps() -> dict[tuple[str, tuple[int, ...], str], Row]:
     return {(row.options["kind"], row.shape, row.implementation): row for row in rows}
 
 
-def judged(
-    ratios: Mapping[tuple[str, tuple[int, ...]], Interval], below: str, above: str
-) -> Finding:
-    """`below` if every interval ends at or below the margin, `above` if every one begins above."""
+def judged(ratios: Mapping[tuple[str, tuple[int, ...]], Interval], says: str) -> Finding:
+    """The verdict that all kinds and shapes share, ratios taken in logarithms."""
     if not ratios:
         return Finding("not yet tested")
-    counts, numbers = [], {}
+    margin, found = math.log(MARGIN), {}
+    for place, (low, high) in ratios.items():
+        found[place] = verdict(math.log(low), math.log(high), margin, says)
+    said, numbers = [], {}
     for kind in recurrent.KINDS:
-        intervals = [interval for (its_kind, _), interval in ratios.items() if its_kind == kind]
-        under = sum(high <= MARGIN for _, high in intervals)
-        over = sum(low > MARGIN for low, _ in intervals)
-        counts.append((len(intervals), under, over))
-        numbers |= {f"{kind}_shapes": len(intervals), f"{kind}_below": under, f"{kind}_above": over}
-    evidence = f"Ratio of times, against {MARGIN:.2f}: " + "; ".join(
-        f"{kind.upper()} surely below on {under} and surely above on {over} of {count} shapes"
-        for kind, (count, under, over) in zip(recurrent.KINDS, counts, strict=True)
+        count = Counter(v for (its_kind, _), v in found.items() if its_kind == kind)
+        numbers[f"{kind}_shapes"] = count.total()
+        said.append(f"{kind.upper()} " + ", ".join(f"{v} on {n}" for v, n in count.items()))
+    evidence = f"Ratio of times, margin {MARGIN:.2f}, by shape: {'; '.join(said)}."
+    whole = together(found.values())
+    reason = (
+        "Not all shapes are decided, or not alike." if whole in (INCONCLUSIVE, DEPENDS) else None
     )
-    if all(count == under for count, under, _ in counts):
-        return Finding(below, evidence + ".", numbers=numbers)
-    if all(count == over for count, _, over in counts):
-        return Finding(above, evidence + ".", numbers=numbers)
-    reason = "Not all shapes lie surely on one side."
-    return Finding("inconclusive", evidence + ".", reason=reason, numbers=numbers)
+    return Finding(whole, evidence, reason=reason, numbers=numbers)
 
 
 @claim(
@@ -53,8 +51,8 @@ def judged(
     chapter="11",
     rule="record bench_recurrent, profile cpu: training step with ordinary pages, our layer's time "
     "over that of torch.nn's layer, 95% interval of the median of the ratios within rounds; "
-    f"supported here if it ends at or below {MARGIN:.2f} for LSTM and GRU on every shape, opposite "
-    f"here if it begins above {MARGIN:.2f} on every shape, else inconclusive",
+    f"not worse by more than the margin, {MARGIN:.2f}, in logarithms, for LSTM and GRU on every "
+    "shape",
 )
 def no_significant_cost_per_step() -> Finding:
     ratios = {
@@ -62,7 +60,7 @@ def no_significant_cost_per_step() -> Finding:
         for (kind, shape, name), row in training_steps().items()
         if name == recurrent.OURS
     }
-    return judged(ratios, below="supported here", above="opposite here")
+    return judged(ratios, says="not worse")
 
 
 @claim(
@@ -73,9 +71,8 @@ def no_significant_cost_per_step() -> Finding:
     chapter="11",
     rule="record bench_recurrent, profile cpu: training step with ordinary pages, time of the loop "
     "with norms over that of the loop without, an interval from the ends of both loops' intervals "
-    f"(each relative to torch.nn's layer); supported here if it begins above {MARGIN:.2f} for LSTM "
-    f"and GRU on every shape, opposite here if it ends at or below {MARGIN:.2f} on every shape, "
-    "else inconclusive",
+    "(each relative to torch.nn's layer); the loop without better by more than the margin, "
+    f"{MARGIN:.2f}, in logarithms, for LSTM and GRU on every shape",
 )
 def slower_per_update() -> Finding:
     rows = training_steps()
@@ -83,6 +80,5 @@ def slower_per_update() -> Finding:
     for (kind, shape, name), row in rows.items():
         if name == "loop":
             plain = rows[kind, shape, "plain loop"]
-            low, high = row.ratio_low / plain.ratio_high, row.ratio_high / plain.ratio_low
-            ratios[kind, shape] = low, high
-    return judged(ratios, below="opposite here", above="supported here")
+            ratios[kind, shape] = plain.ratio_low / row.ratio_high, plain.ratio_high / row.ratio_low
+    return judged(ratios, says="better")

@@ -78,7 +78,7 @@ def claim(**fields: Any) -> Callable[[Callable[[], Finding]], Callable[[], Findi
 def all() -> tuple[Claim, ...]:
     """Every claim, by chapter, in the order of declaration."""
     for module in pkgutil.iter_modules([FOLDER]):
-        if module.name.startswith("chapter_"):
+        if module.name.startswith("chapter_") or module.name in ("experiments", "levels"):
             importlib.import_module(f"{__package__}.{module.name}")
     return tuple(sorted(_registry.values(), key=lambda claim: claim.chapter))
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from layernorm.lab import records
+from layernorm.lab.experiments.contrasts import Comparisons
 from layernorm.lab.experiments.options import CommonOptions, make
 
 TUNING_SEED = 1000  # used for nothing else
@@ -55,13 +56,12 @@ class Experiment:
     Args:
         arms: the options that make each arm what it is; a plain arm is called after its method.
         task: makes what a run trains. data: the hash of the data that options choose.
-        primary: the final metric that verdicts are given on, lower is better; margin: the
-            difference too small to matter, in its unit.
+        primary: the final metric that tables show, lower is better.
         select: the metric of validation examples whose lowest value says at which evaluation
             `best_test_…` is read. tuned_on: the final metric that chooses a learning rate, by
             default the mean of that one over the curve, so that fast learning counts.
         averaged: the metrics whose curve's mean is a final metric, `mean_…`.
-        comparisons: name to (the arm that is said to be better, the other): one family (Holm).
+        comparisons: what is compared, with the margins and the claims that are decided by it.
         rate_of: for an arm that is not tuned, the arm whose learning rate it takes.
         overfit: options of the check that an arm can learn a few examples by heart;
             overfit_of_arm: those of one arm.
@@ -76,11 +76,10 @@ class Experiment:
     task: Callable[[Any, int, torch.device], Task]
     data: Callable[[Any], str | None]
     primary: str
-    margin: float
     select: str
     tuned_on: str = ""
     averaged: tuple[str, ...] = ()
-    comparisons: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    comparisons: Comparisons = field(default_factory=Comparisons)
     rate_of: Mapping[str, str] = field(default_factory=dict)
     overfit: Mapping[str, Any] = field(default_factory=dict)
     overfit_of_arm: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -103,6 +102,8 @@ class Experiment:
         for profile in profiles.values():
             for arm in (*profile.arms, *profile.of_arm):
                 known("arm", arm, self.arms)
+        for arm in (arm for row in self.comparisons.rows for arm in row.arms):
+            known("arm", arm, self.arms)
 
     def profile(self, name: str) -> Profile:
         """Raises `ValueError` for an unknown one."""

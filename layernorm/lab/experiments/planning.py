@@ -122,9 +122,18 @@ class Sweep:
             for seed in self.seeds:
                 want(self.config(arm, seed, rate))
             if experiment.overfit and self.by_heart:
-                few = self.config(arm, TUNING_SEED, rate, **experiment.by_heart(arm))
-                want(few.in_profile(f"{self.profile}_overfit"))
+                want(self._few(arm, rate))
         return list(configs.values())
+
+    def _few(self, arm: str, rate: float) -> Config:
+        few = self.config(arm, TUNING_SEED, rate, **get(self.experiment).by_heart(arm))
+        return few.in_profile(f"{self.profile}_overfit")
+
+    def few(self, done: Mapping[str, records.Record]) -> list[records.Record]:
+        """The runs on a few examples, as far as they are done."""
+        rates = {arm: self.rate(done, arm) for arm in self.arms}
+        keys = [self._few(arm, rate).key() for arm, rate in rates.items() if rate is not None]
+        return [done[key] for key in keys if key in done]
 
     def runs(self, done: Mapping[str, records.Record]) -> list[records.Record]:
         """The runs that the comparison is made of, as far as they are done."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from layernorm.lab import records
 from layernorm.lab.analysis import statistics
-from layernorm.lab.experiments import get
+from layernorm.lab.experiments import compare, get
 from layernorm.lab.experiments.planning import Sweep
+
+if TYPE_CHECKING:
+    import pandas
 
 HEAD = ["arm", "learning rate", "runs", "diverged", "ms/update"]
 
@@ -58,21 +62,36 @@ def _interval(values: list[float]) -> str:
 
 
 def verdicts(sweep: Sweep, done: Mapping[str, records.Record]) -> list[list[str]]:
-    """A table, its head first: the plan's comparisons, paired by seed, one family (Holm)."""
+    """A table, its head first: the plan's comparisons among the arms of the sweep."""
     experiment = get(sweep.experiment)
-    finals = {
-        arm: {run.config["seed"]: _primary(run) for run in runs}
-        for arm, runs in _by_arm(sweep, done).items()
+    found = compare.Verdicts(
+        experiment.comparisons,
+        records.tidy(sweep.runs(done)),
+        records.tidy(sweep.few(done)),
+        experiment.profile(sweep.profile).arms,
+        sweep.seeds,
+    )
+    rows = [["comparison", "difference [interval]", "margin", "verdict"]]
+    for name, one in found.items():
+        if set(one.row.arms) <= set(sweep.arms):
+            shown = f"{one.difference:.4g}" if one.difference else ""
+            why = f" ({one.problem or '; '.join(one.notes())})"
+            margin = f"{one.row.margin.size:g} {one.row.margin.unit}"
+            rows.append([name, shown, margin, one.verdict + why])
+    return rows
+
+
+def table(found: compare.Verdicts, *names: str) -> pandas.DataFrame:
+    """These comparisons, or all of them, as a chapter shows them."""
+    import pandas
+
+    rows = {
+        name: {
+            "difference": f"{one.difference:.3g}" if one.difference else "",
+            "level": f"{one.confidence:.2%}",
+            "margin": f"{one.row.margin.size:g} {one.row.margin.unit}",
+            "verdict": one.verdict,
+        }
+        for name, one in ((name, found[name]) for name in names or found)
     }
-    pairs, missing = {}, []
-    for name, (favored, other) in experiment.comparisons.items():
-        a, b = finals.get(favored, {}), finals.get(other, {})
-        complete = len(a) == len(b) == len(sweep.seeds) > 1
-        if complete and all(map(math.isfinite, [*a.values(), *b.values()])):
-            pairs[name] = ([a[seed] for seed in sweep.seeds], [b[seed] for seed in sweep.seeds])
-        elif favored in finals and other in finals:
-            missing.append([name, "", "", "inconclusive: runs are missing or diverged"])
-    rows = [["comparison", "difference [95% interval]", "p (Holm)", "verdict"]]
-    for name, found in statistics.compare(pairs, experiment.margin).items() if pairs else ():
-        rows.append([name, f"{found.difference:.4g}", f"{found.p:.2g}", found.verdict])
-    return [*rows, *missing]
+    return pandas.DataFrame.from_dict(rows, orient="index")

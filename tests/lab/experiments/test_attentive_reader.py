@@ -132,6 +132,8 @@ def test_the_plan_is_complete():
     assert max(standard.seeds) < 900  # the pilots' seeds
     assert {"none", "rescaled", "layer", "batch"} == set(book.arms)
     assert not EXPERIMENT.rate_of
+    for row in EXPERIMENT.comparisons.rows:
+        assert set(row.arms) <= set(standard.arms)
 
 
 def test_the_papers_profile_has_the_papers_sizes():

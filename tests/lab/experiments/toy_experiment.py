@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from layernorm.lab import experiments
 from layernorm.lab.experiments.batches import Shuffled, generator
+from layernorm.lab.experiments.contrasts import Comparison, Comparisons, Margin, less
 from layernorm.lab.experiments.experiment import Experiment, Profile
 from layernorm.lab.experiments.options import Count, Options
 
@@ -84,6 +85,16 @@ def _part(name: str, cases: int) -> tuple[Tensor, Tensor]:
     return x, y
 
 
+MARGIN = Margin(0.01, "nats", "the mean of the test cross-entropy", "it is a toy")
+
+
+def compared(**pairs: tuple[str, str]) -> Comparisons:
+    rows = [Comparison(name, less(*pair, "mean_test_nll"), MARGIN) for name, pair in pairs.items()]
+    return Comparisons(tuple(rows), gates=())
+
+
+COMPARISONS = compared(**{"layer against none": ("layer", "none")})
+
 EXPERIMENT = Experiment(
     name="toy",
     question="Does the engine work?",
@@ -108,10 +119,9 @@ EXPERIMENT = Experiment(
     task=Toy,
     data=lambda options: "0" * 64,
     primary="mean_test_nll",
-    margin=0.01,
     select="validation_nll",
     averaged=("validation_nll", "test_nll"),
-    comparisons={"layer against none": ("layer", "none")},
+    comparisons=COMPARISONS,
     rate_of={"rescaled": "none"},
     overfit={"examples": 8, "updates": 10},
 )

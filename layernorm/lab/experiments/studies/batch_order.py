@@ -6,6 +6,19 @@ normalization beyond that is a difference of differences, (sorted − shuffled) 
 overfits: their test loss at the update where their training loss first falls to `LEVEL`.
 """
 
+from dataclasses import replace
+
+from layernorm.lab.analysis.curves import at_level
+from layernorm.lab.experiments.contrasts import (
+    GATES,
+    Comparison,
+    Comparisons,
+    Contrast,
+    Margin,
+    Said,
+    less,
+    minus,
+)
 from layernorm.lab.experiments.experiment import Experiment, Profile
 from layernorm.lab.experiments.studies.digits import ON_DIGITS
 
@@ -19,6 +32,54 @@ _METHODS = {
     "batch": {"method": "batch"},
     "layer": {"method": "layer"},
 }
+
+POINTS = Margin(
+    *(1.0, "points", "what sorting costs, in test error at the end"),
+    "three of the 300 test examples",
+    resolution=1 / 3,
+)
+NATS = Margin(
+    *(0.01, "nats", f"test cross-entropy where training's first falls to {LEVEL} nats"),
+    "a fifth of that level",
+)
+SCATTERED = Said(
+    "batches-must-be-scattered/digits",
+    "Batch normalization needs batches scattered over the data as much as possible.",
+    "summary D",
+)
+OVERFITTING = Said(
+    "batch-normalization-avoids-overfitting/digits",
+    "Batch normalization ties the cases of a batch together and so avoids overfitting.",
+    ("paper section 1", "summary D"),
+)
+AT_LEVEL = at_level("test_nll", LEVEL, of="train_nll")
+
+
+def _costs(method: str) -> Contrast:
+    return less(f"{method}-sorted", f"{method}-shuffled", "test_error")
+
+
+COMPARISONS = Comparisons(
+    chapter="02",
+    profile="book",
+    by_heart="book_overfit",
+    gates=(replace(GATES[0], exempt=("*-sorted",)), GATES[1]),
+    rows=(
+        *(
+            Comparison(f"{m} - batch", minus(_costs(m), _costs("batch")), POINTS, SCATTERED)
+            for m in ("none", "rescaled", "layer")
+        ),
+        *(
+            Comparison(
+                f"batch - {m}, at one training loss",
+                less("batch-shuffled", f"{m}-shuffled", AT_LEVEL),
+                NATS,
+                OVERFITTING,
+            )
+            for m in ("none", "rescaled", "layer")
+        ),
+    ),
+)
 
 EXPERIMENT = Experiment(
     name="batch_order",
@@ -36,7 +97,7 @@ EXPERIMENT = Experiment(
     },
     profiles={"book": Profile(seeds=tuple(range(10)), learning_rates=(1e-3, 3e-3, 1e-2, 3e-2))},
     primary="test_error",
-    margin=1.0,
     tuned_on="validation_nll",
     **ON_DIGITS,
+    comparisons=COMPARISONS,
 )

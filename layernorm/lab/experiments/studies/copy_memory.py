@@ -2,10 +2,11 @@
 
 Arms, comparisons and rule are those of the study `adding`, on a task of another kind: five symbols
 of eight are to be named, in their order, after a lag of blanks. Guessing costs ln 8, about 2.08
-nats a symbol; the margin is 0.05 nats. Lag and budget were set in a pilot of `none`, `rescaled` and
+nats a symbol. Lag and budget were set in a pilot of `none`, `rescaled` and
 `paper` (lags 20 and 30, two rates, the seed of the tuning).
 """
 
+from layernorm.lab.experiments.contrasts import Margin
 from layernorm.lab.experiments.experiment import Experiment, Profile
 from layernorm.lab.experiments.studies import adding
 from layernorm.lab.experiments.studies.sequences import ON_LAGS
@@ -13,12 +14,20 @@ from layernorm.lab.experiments.studies.sequences import ON_LAGS
 LAG = 20
 CHANGED = {"task": "copy", "steps": LAG, "updates": 600, "evaluations": 20}
 
+COMPARISONS = adding.compared(
+    *("copy_memory", "the copy task"),
+    Margin(
+        *(0.05, "nats", "the mean of the test loss over the curve"),
+        "what a fortieth of the budget, spent at guessing, adds to the mean",
+    ),
+)
+
 EXPERIMENT = Experiment(
     name="copy_memory",
     question="Where should an LSTM be normalized to learn to repeat symbols after a lag?",
     arms={arm: {**options, **CHANGED} for arm, options in adding.EXPERIMENT.arms.items()},
     profiles={"book": Profile(seeds=tuple(range(8)), learning_rates=(1e-3, 3e-3, 1e-2, 3e-2))},
     primary="mean_test_loss",
-    margin=0.05,
     **ON_LAGS,
+    comparisons=COMPARISONS,
 )

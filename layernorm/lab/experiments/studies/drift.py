@@ -6,6 +6,7 @@ layer below causes, the units that saturate, their correlation. Every arm has it
 moves its summed inputs more.
 """
 
+from layernorm.lab.experiments.contrasts import Comparison, Comparisons, Margin, Said, less
 from layernorm.lab.experiments.experiment import Experiment, Profile
 from layernorm.lab.experiments.studies.digits import ON_DIGITS
 
@@ -19,6 +20,86 @@ _METHODS = {
     "layer": {"method": "layer"},
     "layer/same": {"method": "layer"},
 }
+
+_OF = {  # metric, margin, activations
+    "drift from below": (
+        "drift_below",
+        Margin(
+            *(0.1, "starting standard deviations", "the drift that the layers below cause"),
+            "a tenth of how much a unit's summed inputs vary at the start",
+        ),
+        ACTIVATIONS,
+    ),
+    "saturated": (
+        "saturated",
+        Margin(*(0.05, "of all", "the share of saturated summed inputs"), "one in twenty"),
+        ("tanh", "sigmoid"),
+    ),
+    "correlation": (
+        "correlation",
+        Margin(
+            *(0.02, "", "the mean squared correlation of two units"),
+            "a correlation of 0.14, too weak to see",
+        ),
+        ACTIVATIONS,
+    ),
+}
+_DIRECTIONS = Margin(
+    *(1.0, "effective directions", "in how many the change lies that the layer below caused"),
+    "one direction of 128",
+)
+_STATEMENTS = {
+    "drift from below": Said(
+        "drift-reduced/digits",
+        "Fixing the mean and variance of the summed inputs within each layer reduces how far they "
+        "drift because the layers below learn.",
+        ("paper section 3", "summary A", "summary D"),
+    ),
+    "saturated": Said(
+        "inactive-region-avoided/digits",
+        "Over training, normalization keeps summed inputs out of the inactive region of the "
+        "activation function.",
+        "summary D",
+    ),
+    "correlation": Said(
+        "removes-correlation/digits",
+        "In a trained network, layer normalization makes the summed inputs to different units less "
+        "correlated.",
+        "summary A",
+    ),
+}
+_RELU = Said(
+    "relu-changes-more-correlated/digits",
+    "Changes in summed inputs are correlated especially below ReLU units, whose outputs can change "
+    "by a lot.",
+    "paper section 3",
+)
+COMPARISONS = Comparisons(
+    chapter="01",
+    profile="book",
+    by_heart="book_overfit",
+    rows=(
+        *(
+            Comparison(
+                f"layer - rescaled, {activation}, {of}",
+                less(f"layer-{activation}", f"rescaled-{activation}", metric),
+                margin,
+                _STATEMENTS[of],
+            )
+            for of, (metric, margin, activations) in _OF.items()
+            for activation in activations
+        ),
+        *(
+            Comparison(
+                f"relu - {other}",
+                less("rescaled-relu", f"rescaled-{other}", "change_directions"),
+                _DIRECTIONS,
+                _RELU,
+            )
+            for other in ("tanh", "sigmoid")
+        ),
+    ),
+)
 
 EXPERIMENT = Experiment(
     name="drift",
@@ -35,7 +116,7 @@ EXPERIMENT = Experiment(
     },
     profiles={"book": Profile(seeds=tuple(range(10)), learning_rates=(1e-3, 3e-3, 1e-2, 3e-2))},
     primary="drift_below",
-    margin=0.1,
     rate_of={f"layer/same-{activation}": f"rescaled-{activation}" for activation in ACTIVATIONS},
     **ON_DIGITS,
+    comparisons=COMPARISONS,
 )

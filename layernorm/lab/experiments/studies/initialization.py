@@ -11,6 +11,19 @@ unit-variance summed inputs, once and before training; a common factor is gone a
 needs no arms `small` and `large`.
 """
 
+from collections.abc import Iterator
+from dataclasses import replace
+
+from layernorm.lab.experiments.contrasts import (
+    GATES,
+    Comparison,
+    Comparisons,
+    Contrast,
+    Margin,
+    Said,
+    less,
+    minus,
+)
 from layernorm.lab.experiments.experiment import Experiment, Profile
 from layernorm.lab.experiments.studies.digits import ON_DIGITS
 
@@ -42,6 +55,80 @@ def _options(method: str, scheme: str) -> dict:
     return {**METHODS[method], **SCHEMES[scheme], "updates": UPDATES, "evaluations": 10}
 
 
+NATS = Margin(
+    *(0.02, "nats", "what another start costs in the mean of the training cross-entropy"),
+    "as much as a tuned network has on average over its curve",
+)
+
+
+def cost(method: str, scheme: str, metric: str, suffix: str = "-tuned") -> Contrast:
+    """What another start costs a method, at a rate of its own or (no suffix) the default's."""
+    return less(f"{method}-{scheme}{suffix}", f"{method.split('/')[0]}-default", metric)
+
+
+def robust(claim: Said, metric: str, margin: Margin, *schemes: str) -> Iterator[Comparison]:
+    """What other starts cost `layer`, less what they cost `none`, each at a rate of its own."""
+    for scheme in schemes:
+        costs = (cost(method, scheme, metric) for method in ("layer", "none"))
+        yield Comparison(f"{scheme} start, layer - none", minus(*costs), margin, claim)
+
+
+def same_rate(claim: Said, metric: str, margin: Margin) -> Iterator[Comparison]:
+    """What other scales cost `layer` at the rate of the default start."""
+    for scheme in ("small", "large"):
+        contrast = cost("layer", scheme, metric, suffix="")
+        yield Comparison(f"{scheme} start, layer", contrast, margin, claim, says="same")
+
+
+# An arm that does not learn from another start has paid its cost.
+STARTS = tuple(
+    replace(gate, exempt=tuple(f"*-{s}*" for s in SCHEMES if s != "default")) for gate in GATES
+)
+
+COMPARISONS = Comparisons(
+    chapter="01",
+    profile="book",
+    by_heart="book_overfit",
+    gates=STARTS,
+    rows=(
+        *robust(
+            Said(
+                "robust-to-initial-scale/digits",
+                "Layer normalization makes learning robust to the scale of the initial weights.",
+                "summary C",
+            ),
+            *("mean_train_nll", NATS, "small", "large"),
+        ),
+        *robust(
+            Said(
+                "robust-to-shifted-weights/digits",
+                "Layer normalization makes learning robust to a constant added to all initial "
+                "weights.",
+                "summary C",
+            ),
+            *("mean_train_nll", NATS, "shifted"),
+        ),
+        *robust(
+            Said(
+                "robust-to-uneven-weights/digits",
+                "Layer normalization makes learning robust to initial weight vectors whose scales "
+                "differ from unit to unit.",
+                "summary C",
+            ),
+            *("mean_train_nll", NATS, "uneven"),
+        ),
+        *same_rate(
+            Said(
+                "learning-ignores-initial-scale/digits",
+                "At one learning rate, a layer-normalized network learns equally well from weights "
+                "of any initial scale.",
+                "summary C",
+            ),
+            *("mean_train_nll", NATS),
+        ),
+    ),
+)
+
 EXPERIMENT = Experiment(
     name="initialization",
     question="Which ways of drawing the first weights does each method not care about?",
@@ -49,7 +136,7 @@ EXPERIMENT = Experiment(
     | {f"{m}-{s}-tuned": _options(m, s) for m, s in _TUNED_PAIRS},
     profiles={"book": Profile(learning_rates=(1e-3, 3e-3, 1e-2, 3e-2))},
     primary="mean_train_nll",
-    margin=0.02,
     rate_of={f"{m}-{s}": f"{m.split('/')[0]}-default" for m, s in _PAIRS if s != "default"},
     **ON_DIGITS,
+    comparisons=COMPARISONS,
 )

@@ -7,8 +7,10 @@ any scale, so one arm stands for all. Here the question is whether a network sti
 the metric is the test error at the end, in percent.
 """
 
+from layernorm.lab.experiments.contrasts import Comparisons, Margin, Said
 from layernorm.lab.experiments.experiment import Experiment, Profile
 from layernorm.lab.experiments.studies.digits import ON_DIGITS
+from layernorm.lab.experiments.studies.initialization import STARTS, robust, same_rate
 
 SCALES = {"default": 1.0, "small": 0.1, "large": 10.0}
 METHODS = ("none", "batch", "layer")
@@ -20,6 +22,38 @@ _STARTS = {
 }
 _OTHER = [arm for arm in _STARTS if not arm.endswith("default")]
 
+POINTS = Margin(
+    *(1.0, "points", "what another start costs in test error at the end"),
+    "three of the 300 test examples",
+    resolution=1 / 3,
+)
+COMPARISONS = Comparisons(
+    chapter="01",
+    profile="book",
+    by_heart="book_overfit",
+    gates=STARTS,
+    rows=(
+        *robust(
+            Said(
+                "robust-to-initial-scale/deep_digits",
+                "In a deep network, layer normalization makes learning robust to the scale of the "
+                "initial weights.",
+                "summary C",
+            ),
+            *("test_error", POINTS, "small", "large"),
+        ),
+        *same_rate(
+            Said(
+                "learning-ignores-initial-scale/deep_digits",
+                "At one learning rate, a deep layer-normalized network learns equally well from "
+                "weights of any initial scale.",
+                "summary C",
+            ),
+            *("test_error", POINTS),
+        ),
+    ),
+)
+
 EXPERIMENT = Experiment(
     name="initialization_deep",
     question="From which scales of the first weights does a deep network still learn?",
@@ -28,7 +62,7 @@ EXPERIMENT = Experiment(
     | {"rescaled-default": {"method": "none", "rescaled": True, **_COMMON}},
     profiles={"book": Profile(learning_rates=(1e-3, 3e-3, 1e-2, 3e-2))},
     primary="test_error",
-    margin=1.0,
     rate_of={arm: f"{arm.split('-')[0]}-default" for arm in _OTHER},
     **ON_DIGITS,
+    comparisons=COMPARISONS,
 )

@@ -1,29 +1,138 @@
 """Statistics for each step of a recurrent net: what they need and where they fail (chapter 10).
 
 The question is which of one to three digits, read row by row, came last (`digit_rows`). All arms
-start from the same weights and have their own learning rate. Two families of comparisons, paired
-by seed, Holm within each, each at 2.5 %:
+start from the same weights and have their own learning rate. Compared (`COMPARISONS`) are:
 
-How fast an arm learns (the mean of its test curve), six: batch normalization with gains of 0.1
+How fast an arm learns (the mean of its test curve): batch normalization with gains of 0.1
 against 1, layer normalization with 1 against 0.1, padding left out against counted, layer against
 batch (each at the gain its authors recommend), and both against `rescaled`, the LSTM without
 normalization that starts at a good scale (`none`, the plain one, is shown beside it).
 
-What a trained network does (final cross-entropies on test sequences), four, with gains of 0.1 for
+What a trained network does (final cross-entropies on test sequences), with gains of 0.1 for
 batch and 1 for layer normalization: statistics of each step against shared ones; what three digits
 cost against one, layer against batch (few training cases get that far); what six digits, twice
 the longest training sequence, cost against three, layer against batch; the statistics of the last
 step for all later ones against statistics of their own.
 
-The margin is 0.02 nats, a twentieth of what the pilot had on average over its curves. The budget
-and the shares of the lengths were set in that pilot of one seed, 777, at one rate, so that all
-arms learn the task within 300 updates.
+The budget and the shares of the lengths were set in a pilot of one seed, 777, at one rate, so that
+all arms learn the task within 300 updates.
 """
 
+from dataclasses import replace
+
+from layernorm.lab.experiments.contrasts import (
+    Comparison,
+    Comparisons,
+    Contrast,
+    Margin,
+    Said,
+    less,
+    minus,
+)
 from layernorm.lab.experiments.experiment import Experiment, Profile
 from layernorm.lab.experiments.studies.digit_rows import ON_DIGIT_ROWS
 
-CONFIDENCE = 0.975  # of each of the two families
+NATS = Margin(
+    *(0.02, "nats", "the mean of the test cross-entropy over the curve"),
+    "a twentieth of what the pilot had on average over its curves",
+)
+TRAINED = replace(NATS, of="final cross-entropies on test sequences")
+BATCH, LAYER = "batch-0.1", "layer-1"
+
+
+def _longer(long: str, short: str) -> Contrast:
+    """What longer sequences cost `layer`, less what they cost `batch`."""
+    layer, batch = (((1, a, long), (-1, a, short)) for a in (LAYER, BATCH))
+    return minus(layer, batch)
+
+
+_ROWS = (  # name, contrast, margin; id, statement, who says it
+    (
+        *("batch, gain 0.1 - 1", less(BATCH, "batch-1", "mean_test_nll"), NATS),
+        "batch-needs-small-gains",
+        "An LSTM with batch normalization learns faster with gains that start at 0.1 than with "
+        "gains that start at 1.",
+        "paper section 6.2",
+    ),
+    (
+        *("layer, gain 1 - 0.1", less(LAYER, "layer-0.1", "mean_test_nll"), NATS),
+        "layer-needs-gains-of-one",
+        "An LSTM with layer normalization learns faster with gains that start at 1 than with gains "
+        "that start at 0.1.",
+        "paper section 6.2",
+    ),
+    (
+        "batch, padding left out - counted",
+        *(less(BATCH, "batch-padded", "mean_test_nll"), NATS),
+        "counting-padding-slows-learning",
+        "An LSTM with batch normalization learns more slowly if padding counts in its statistics.",
+        "summary D",
+    ),
+    (
+        *("layer - batch", less(LAYER, BATCH, "mean_test_nll"), NATS),
+        "faster-than-batch-lstm",
+        "An LSTM learns faster with layer normalization than with recurrent batch normalization.",
+        ("paper section 6.2", "summary A", "summary C"),
+    ),
+    (
+        *("layer - rescaled", less(LAYER, "rescaled", "mean_test_nll"), NATS),
+        "layer-lstm-faster-than-rescaled",
+        "An LSTM with layer normalization learns faster than one without that starts at a good "
+        "scale.",
+        "this book",
+    ),
+    (
+        *("batch - rescaled", less(BATCH, "rescaled", "mean_test_nll"), NATS),
+        "batch-lstm-faster-than-rescaled",
+        "An LSTM with recurrent batch normalization learns faster than one without that starts at "
+        "a good scale.",
+        "this book",
+    ),
+    (
+        "each step's - shared",
+        *(((1, BATCH, "test_nll"), (-1, BATCH, "shared_nll")), TRAINED),
+        "shared-statistics-harm",
+        "A trained LSTM with batch normalization does worse with statistics that all steps share "
+        "than with those of each step.",
+        ("paper section 3.1", "summary A", "summary C"),
+    ),
+    (
+        "three digits - one, layer - batch",
+        *(_longer("test_3_nll", "test_1_nll"), TRAINED),
+        "late-steps-harm-batch-normalization",
+        "Where few training sequences are long, long ones cost an LSTM with batch normalization "
+        "more than one with layer normalization.",
+        "summary D",
+    ),
+    (
+        "six digits - three, layer - batch",
+        *(_longer("test_6_nll", "test_3_nll"), TRAINED),
+        "longer-sequences-harm-batch-normalization",
+        "Test sequences longer than all training sequences harm an LSTM with batch normalization "
+        "more than one with layer normalization.",
+        ("paper section 3.1", "summary A", "summary C"),
+    ),
+    (
+        "last step's - own, six digits",
+        *(((1, BATCH, "test_6_nll"), (-1, BATCH, "own_6_nll")), TRAINED),
+        "last-statistics-suffice",
+        "Beyond the longest training sequence the statistics of its last step serve as well as "
+        "statistics of the further steps' own.",
+        "this book",
+    ),
+)
+COMPARISONS = Comparisons(
+    chapter="10",
+    profile="book",
+    by_heart="book_overfit",
+    rows=tuple(
+        Comparison(
+            *(name, contrast, margin, Said(f"{id}/digit_rows", *said)),
+            says="not worse" if id == "last-statistics-suffice" else "better",
+        )
+        for name, contrast, margin, id, *said in _ROWS
+    ),
+)
 
 EXPERIMENT = Experiment(
     name="step_statistics",
@@ -39,6 +148,6 @@ EXPERIMENT = Experiment(
     },
     profiles={"book": Profile(seeds=tuple(range(8)), learning_rates=(1e-3, 3e-3, 1e-2, 3e-2))},
     primary="mean_test_nll",
-    margin=0.02,
     **ON_DIGIT_ROWS,
+    comparisons=COMPARISONS,
 )

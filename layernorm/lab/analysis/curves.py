@@ -1,0 +1,57 @@
+"""What runs ended with and went through, by seed, from a table of `layernorm.lab.records.load`."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+
+def final(frame: DataFrame, arm: str, metric: str) -> Series:
+    """The final values of an arm's metric; empty where there are none."""
+    rows = frame[(frame.arm == arm) & (frame.metric == metric) & frame.step.isna()]
+    return rows.set_index("seed").value.sort_index()
+
+
+def over_seconds(metric: str):
+    """A metric of comparisons: the mean of a curve over the seconds that the quickest of their
+    arms takes in all."""
+
+    def values(frame: DataFrame, arm: str, arms: tuple[str, ...]) -> Series:
+        until = min(float(frame[frame.arm == one].seconds.max()) for one in arms)
+        rows = frame[(frame.arm == arm) & (frame.metric == metric) & frame.step.notna()]
+
+        def mean(curve: DataFrame) -> float:
+            at = np.append(curve.seconds[curve.seconds < until], until)
+            return np.trapezoid(np.interp(at, curve.seconds, curve.value), at) / until
+
+        curves = rows.sort_values(["seed", "step"]).groupby("seed")
+        return curves[["seconds", "value"]].apply(mean)
+
+    return values
+
+
+def at_level(metric: str, level: float, of: str):
+    """A metric of comparisons: the metric where the curve `of` first falls to a level.
+
+    Between two readings of the curves both are taken as straight; NaN if never reached.
+    """
+
+    def values(frame: DataFrame, arm: str, arms: tuple[str, ...]) -> Series:
+        rows = frame[(frame.arm == arm) & frame.step.notna()]
+        table = rows.pivot_table(index=["seed", "step"], columns="metric", values="value")
+        return table.groupby("seed").apply(crossing)
+
+    def crossing(run: DataFrame) -> float:
+        falling, read = run[of].to_numpy(), run[metric].to_numpy()
+        below = (falling <= level).argmax()
+        if falling[below] > level:
+            return math.nan
+        share = (falling[below - 1] - level) / (falling[below - 1] - falling[below])
+        return read[below - 1] + share * (read[below] - read[below - 1])
+
+    return values

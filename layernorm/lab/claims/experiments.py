@@ -1,0 +1,83 @@
+"""The claims that comparisons of experiments decide: each stands in the rows of a plan, once.
+
+Rule and evidence are made from these rows and from the published runs, none of it typed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from layernorm.lab.claims import Finding, declare
+from layernorm.lab.experiments import NAMES, get
+from layernorm.lab.experiments.compare import DEPENDS, INCONCLUSIVE, Verdicts, recorded, together
+from layernorm.lab.experiments.contrasts import Comparison, Said
+
+SAYS = {
+    "better": "lower by more than the margin",
+    "not worse": "not higher by more than the margin",
+    "same": "the same to within the margin",
+}
+
+
+def rule(experiment: Any, said: Said, rows: Sequence[Comparison]) -> str:
+    """How the claim is decided, in words, made from its rows."""
+    plan = experiment.comparisons
+    arms = experiment.profile(plan.profile).arms
+    confidence = plan.confidence(rows[0].family, arms)
+    count = round(0.05 / (1 - confidence))
+    parts = [f"experiment {experiment.name}, profile {plan.profile}"]
+    for margin in dict.fromkeys(row.margin for row in rows):
+        names = " and ".join(row.name for row in rows if row.margin == margin)
+        parts.append(f"{margin.of}, {names}, margin {margin.size:g} {margin.unit}: {margin.why}")
+    parts.append(f"the statement: {SAYS[rows[0].says]}")
+    if said.given:
+        parts.append(f"inconclusive unless supported: {' and '.join(said.given)}")
+    parts.append(
+        "each arm at its tuned rate, differences paired by seed, Student's interval of "
+        f"{confidence:.2%}, as {count} comparisons share 5%"
+    )
+    gates = ", ".join(gate.fails for gate in plan.gates)
+    return "; ".join([*parts, f"inconclusive, too, if a run diverged or an arm {gates}"])
+
+
+def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> Finding:
+    """The verdict on all rows of a claim, after those that must be supported first."""
+    if found is None:
+        return Finding("not yet tested")
+    judged = {name: found[name] for name in (*said.given, *(row.name for row in rows))}
+    own = [judged[row.name] for row in rows]
+    verdict = together(one.verdict for one in own)
+    problems = dict.fromkeys(one.problem for one in judged.values() if one.problem)
+    unmet = [name for name in said.given if judged[name].verdict != "supported here"]
+    reason = " ".join(problems) or None
+    if unmet and not problems:
+        reason = f"Not supported, which comes first: {' and '.join(unmet)}."
+    if reason is None and verdict in (INCONCLUSIVE, DEPENDS):
+        reason = "; ".join(f"{one.row.name}: {one.verdict}" for one in own) + "."
+    seeds = {one.difference.n for one in judged.values() if one.difference}
+    evidence = "; ".join(f"{name}: {one}" for name, one in judged.items())
+    level = f"{own[0].confidence:.2%} intervals, {' or '.join(map(str, seeds))} seeds"
+    return Finding(
+        INCONCLUSIVE if problems or unmet else verdict,
+        f"Mean difference ({level}): {evidence}." if seeds else "",
+        reason=reason,
+        numbers={name: one.difference.mean for name, one in judged.items() if one.difference},
+    )
+
+
+def _declare(experiment: Any, said: Said, rows: Sequence[Comparison]) -> None:
+    declare(
+        id=said.id,
+        statement=said.statement,
+        said_by=said.said_by,
+        kind="experiment",
+        chapter=said.chapter or experiment.comparisons.chapter,
+        rule=rule(experiment, said, rows),
+        check=lambda: finding(said, rows, recorded(experiment)),
+    )
+
+
+for _experiment in map(get, NAMES):
+    for _said, _rows in _experiment.comparisons.claims().items():
+        _declare(_experiment, _said, _rows)

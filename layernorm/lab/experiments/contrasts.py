@@ -1,0 +1,158 @@
+"""How a plan declares what it compares, once; `compare` judges it.
+
+A comparison is a sum of signed terms, the final metric of an arm each, better when negative. ::
+
+    NATS = Margin(0.01, "nats", "the mean of the test cross-entropy over the curve", "...")
+    COMPARISONS = Comparisons((
+        Comparison("layer - none", less("layer", "none", "mean_test_nll"), NATS,
+                   Said("faster-than-plain/mnist", "A network ...", ("paper section 6.6",))),
+    ), chapter="19")
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layernorm.lab.analysis.curves import final
+from layernorm.lab.analysis.statistics import interval
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+SAYS, FAMILIES = ("better", "not worse", "same"), ("primary", "exploratory")
+SHARED = 0.05  # the chance that any interval of a family is wrong
+Contrast = tuple[tuple[float, str, Any], ...]  # weight, arm, metric (a name, or as in `curves`)
+
+
+@dataclass(frozen=True)
+class Margin:
+    """The smallest difference that matters, of what, and why; and the metric's resolution."""
+
+    size: float
+    unit: str
+    of: str
+    why: str
+    resolution: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.size < math.inf:
+            raise ValueError(
+                f"margin must be positive and finite, got {self.size}; it is the smallest "
+                "difference that matters"
+            )
+
+
+@dataclass(frozen=True)
+class Said:
+    """A claim; rows that share it are its conditions, `given` names rows that come before it."""
+
+    id: str
+    statement: str
+    said_by: str | tuple[str, ...]
+    given: tuple[str, ...] = ()
+    chapter: str | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A row of a plan. `says`: what its statement says of the first arm, of `SAYS`."""
+
+    name: str
+    contrast: Contrast
+    margin: Margin
+    claim: Said | None = None
+    says: str = "better"
+    family: str = "primary"
+
+    def __post_init__(self) -> None:
+        for given, known in ((self.says, SAYS), (self.family, FAMILIES)):
+            if given not in known:
+                raise ValueError(f"{self.name}: must be one of {', '.join(known)}, got {given!r}")
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(arm for _, arm, _ in self.contrast))
+
+
+@dataclass(frozen=True)
+class Gate:
+    """An arm counts if its metric is below a bound with every seed, or `surely` in the mean.
+
+    `below`: the bound, or what gives it for an arm's options. `by_heart`: in its run on a few
+    examples. `exempt`: patterns of arms whose failure is what is asked about.
+    """
+
+    fails: str
+    metric: str
+    below: float | Callable[[dict], float]
+    by_heart: bool = False
+    surely: bool = False
+    exempt: tuple[str, ...] = ()
+
+    def passed(self, frame: DataFrame, arm: str) -> bool:
+        if any(fnmatch(arm, pattern) for pattern in self.exempt):
+            return True
+        values, below = final(frame, arm, self.metric), self.below
+        if values.empty or not np.isfinite(values).all():
+            return False
+        if callable(below):
+            below = below(frame.loc[frame.arm == arm, "options"].iloc[0])
+        return bool((interval(values).high if self.surely else values.max()) < below)
+
+
+GATES = (
+    Gate("is no better than guessing one of ten classes", "test_error", 90.0),
+    Gate("errs on examples learned by heart", "train_error", 1e-9, by_heart=True),
+)
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """All that an experiment compares; its claims are decided on the runs of `profile`."""
+
+    rows: tuple[Comparison, ...] = ()
+    chapter: str = ""
+    gates: tuple[Gate, ...] = GATES
+    profile: str = "standard"
+    by_heart: str = "standard_overfit"
+
+    def __post_init__(self) -> None:
+        names = [row.name for row in self.rows]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"two comparisons have one name: {', '.join(sorted(twice))}")
+
+    def confidence(self, family: str, arms: Iterable[str]) -> float:
+        """That of each interval: the family's comparisons among these arms share the 5%."""
+        count = sum(row.family == family and set(row.arms) <= set(arms) for row in self.rows)
+        return 1 - SHARED / max(count, 1)
+
+    def claims(self) -> dict[Said, list[Comparison]]:
+        """The rows of each claim."""
+        said = dict.fromkeys(row.claim for row in self.rows if row.claim)
+        return {claim: [row for row in self.rows if row.claim == claim] for claim in said}
+
+
+def less(favored: str, other: str, metric: Any) -> Contrast:
+    """The arm that is said to be better, less the other."""
+    return (1, favored, metric), (-1, other, metric)
+
+
+def minus(one: Contrast, other: Contrast, share: float = 1) -> Contrast:
+    """A difference of differences: `one` less a share of the other."""
+    return (*one, *((-share * weight, arm, metric) for weight, arm, metric in other))
+
+
+def difference(frame: DataFrame, contrast: Contrast) -> Series:
+    """The sum of a contrast's terms by seed, NaN for a seed that an arm lacks."""
+    arms = tuple(dict.fromkeys(arm for _, arm, _ in contrast))
+    total: Any = 0
+    for weight, arm, metric in contrast:
+        values = metric(frame, arm, arms) if callable(metric) else final(frame, arm, metric)
+        total = total + weight * values
+    return total

@@ -1,0 +1,47 @@
+import math
+
+import pandas
+import pytest
+
+from layernorm.lab.analysis.curves import at_level, final, over_seconds
+
+
+def runs(curves, finals=()):
+    """Rows of curves {(arm, metric): values} with steps 0, 10, ...; updates of `slow` take 2 s."""
+    rows = [
+        (arm, seed, 10.0 * i, 10 * i * (2 if arm == "slow" else 1), metric, value)
+        for (arm, metric), values in curves.items()
+        for seed in (0, 1)
+        for i, value in enumerate(values)
+    ]
+    rows += [(arm, seed, math.nan, math.nan, "loss", v) for arm, seed, v in finals]
+    return pandas.DataFrame(rows, columns=["arm", "seed", "step", "seconds", "metric", "value"])
+
+
+def test_final_values_are_those_without_a_step_by_seed():
+    frame = runs({("a", "loss"): (3.0, 2.0)}, [("a", 1, 5.0), ("a", 0, 4.0), ("b", 0, 9.0)])
+    assert final(frame, "a", "loss").to_dict() == {0: 4.0, 1: 5.0}
+    assert final(frame, "a", "error").empty
+
+
+def test_curves_are_averaged_over_the_seconds_that_the_quicker_arm_takes():
+    """Until 20 s: `slow` falls from 4 to 3 there, between its readings at 0 and 20 s."""
+    frame = runs({("slow", "loss"): (4.0, 3.0, 0.0), ("quick", "loss"): (4.0, 2.0, 1.0)})
+    values = over_seconds("loss")
+    both = ("slow", "quick")
+    assert values(frame, "slow", both).tolist() == pytest.approx([3.5, 3.5])
+    assert values(frame, "quick", both).tolist() == pytest.approx([2.25, 2.25])
+    assert values(frame, "slow", ("slow",)).tolist() == pytest.approx([2.5, 2.5])
+
+
+def test_until_is_read_between_two_readings():
+    frame = runs({("slow", "loss"): (4.0, 0.0), ("quick", "loss"): (4.0, 4.0)})
+    assert over_seconds("loss")(frame, "slow", ("slow", "quick")).iloc[0] == pytest.approx(3.0)
+
+
+def test_a_metric_is_read_where_another_falls_to_a_level():
+    curves = {("a", "train"): (3.0, 1.0, 0.5), ("a", "test"): (4.0, 2.0, 3.0)}
+    for level, expected in ((2.0, 3.0), (1.0, 2.0), (0.75, 2.5), (0.5, 3.0)):
+        values = at_level("test", level, of="train")(runs(curves), "a", ("a",))
+        assert values.tolist() == pytest.approx([expected] * 2)
+    assert at_level("test", 0.4, of="train")(runs(curves), "a", ()).isna().all()

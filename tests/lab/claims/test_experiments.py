@@ -1,0 +1,230 @@
+"""The claims of experiments: each verdict that a claim can have, on made-up runs of its arms."""
+
+import math
+from itertools import product
+
+import pandas
+import pytest
+from layernorm.lab.experiments.attentive_reader_task import held_out
+
+from layernorm.lab import claims
+from layernorm.lab.claims import experiments, levels
+from layernorm.lab.data.cloze_baselines import best_trivial
+from layernorm.lab.experiments import get
+from layernorm.lab.experiments.attentive_reader import trivial_error
+from layernorm.lab.experiments.contrasts import difference
+from layernorm.lab.experiments.studies import batch_size, plan
+
+PLANS = {experiment.name: experiment for experiment in experiments.experiments()}
+CLAIMS = {
+    said.id: (experiment, said, rows)
+    for experiment in PLANS.values()
+    for said, rows in experiment.comparisons.claims().items()
+}
+COLUMNS = ["arm", "seed", "step", "seconds", "metric", "value", "options"]
+
+
+class Runs:
+    """Runs of these arms that all end alike, but for what a test changes; curves are level."""
+
+    def __init__(self, experiment, arms):
+        plan = experiment.comparisons
+        self.experiment, self.seeds = experiment, experiment.profile(plan.profile).seeds
+        metrics = {metric for row in plan.rows for *_, metric in row.contrast}
+        metrics |= {gate.metric for gate in plan.gates}
+        self.values = {(arm, m): 0.05 for arm in arms for m in metrics if isinstance(m, str)}
+        self.curve = dict.fromkeys(arms, 0.05)
+        self.few = dict.fromkeys(arms, 0.0)
+
+    def options(self, arm):
+        if self.experiment.name == "attentive_reader":
+            return get("attentive_reader").config("standard", arm, 0).options.model_dump()
+        return dict(self.experiment.arms[arm])
+
+    def move(self, arm, metric, by):
+        if isinstance(metric, str):
+            self.values[arm, metric] += by
+        else:
+            self.curve[arm] += by
+
+    def table(self, profile):
+        plan = self.experiment.comparisons
+        rows = []
+        if profile == plan.by_heart:
+            gates = [gate for gate in plan.gates if gate.by_heart]
+            for arm, gate in product(self.few, gates):
+                value = self.few[arm]
+                rows.append((arm, 1000, math.nan, math.nan, gate.metric, value, self.options(arm)))
+            return pandas.DataFrame(rows, columns=COLUMNS)
+        for number, ((arm, metric), value) in enumerate(self.values.items()):
+            for seed in self.seeds:
+                off = 1e-5 * ((seed * (3 + number)) % 7)
+                rows.append((arm, seed, math.nan, math.nan, metric, value + off, {}))
+        for number, (arm, value) in enumerate(self.curve.items()):
+            for seed, (step, train) in product(self.seeds, ((0.0, 2.0), (10.0, 0.01))):
+                off = 1e-5 * ((seed * (3 + number)) % 7)
+                rows.append((arm, seed, step, step, "test_nll", value + off, {}))
+                rows.append((arm, seed, step, step, "train_nll", train, {}))
+        frame = pandas.DataFrame(rows, columns=COLUMNS)
+        return frame.assign(options=frame.arm.map({arm: self.options(arm) for arm in self.few}))
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Puts made-up runs of an experiment in the place of the published ones."""
+
+    def make(experiment, arms):
+        runs = Runs(experiment, arms)
+        monkeypatch.setattr("layernorm.lab.records.runs", lambda name, profile: [profile])
+        monkeypatch.setattr("layernorm.lab.records.tidy", lambda found: runs.table(found[0]))
+        return runs
+
+    monkeypatch.setattr(batch_size, "seconds_of_updates", lambda: ONE_SECOND)
+    return make
+
+
+ONE_SECOND = dict.fromkeys(plan("batch_size").arms, 1.0)
+
+
+def turn(runs, said, rows, *ways):
+    """Moves each row's difference far beyond its margin (-1 to the better side, 1 to the other, 0
+    leaves it), by a term that is its own if it has one; rows that come first are made supported."""
+    given = [row for row in runs.experiment.comparisons.rows if row.name in said.given]
+    for row, way in (*((row, -1) for row in given), *zip(rows, ways, strict=True)):
+        others = {
+            term[1:] for other in (*given, *rows) if other is not row for term in other.contrast
+        }
+        own = [term for term in row.contrast if term[1:] not in others]
+        weight, arm, metric = (own or row.contrast)[0]
+        runs.move(arm, metric, way * 10 * row.margin.size / weight)
+
+
+EXPECTED = {  # by what the statement says: verdicts at 0, 1 and -1
+    "better": ("no difference here", "opposite here", "supported here"),
+    "not worse": ("supported here", "opposite here", "supported here"),
+    "same": ("supported here", "opposite here", "opposite here"),
+}
+
+
+def arms_of(experiment, said, rows):
+    given = [row for row in experiment.comparisons.rows if row.name in said.given]
+    return {arm: None for row in (*given, *rows) for arm in row.arms}
+
+
+@pytest.mark.parametrize("id", CLAIMS)
+def test_each_claim_can_have_each_verdict(id, made):
+    experiment, said, rows = CLAIMS[id]
+    for way in (1, -1) if said.given else (0, 1, -1):
+        runs = made(experiment, arms_of(experiment, said, rows))
+        turn(runs, said, rows, *[way] * len(rows))
+        finding = claims.decide(id)
+        assert finding.verdict == EXPECTED[rows[0].says][way]
+        assert all(row.name in finding.evidence for row in rows)
+        assert set(finding.numbers) == {*said.given, *(row.name for row in rows)}
+
+
+@pytest.mark.parametrize("id", [id for id, (_, _, rows) in CLAIMS.items() if len(rows) > 1])
+def test_conditions_that_disagree_are_what_a_claim_depends_on(id, made):
+    experiment, said, rows = CLAIMS[id]
+    runs = made(experiment, arms_of(experiment, said, rows))
+    turn(runs, said, rows, 1, *[0 if rows[0].says == "same" else -1] * (len(rows) - 1))
+    finding = claims.decide(id)
+    if id != "mixed-units/digits":  # its second condition holds more than its first
+        assert finding.verdict == "depends"
+        assert f"{rows[0].name}: opposite here; {rows[1].name}: " in finding.reason
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_arms_that_do_not_learn_decide_no_claim(name, made):
+    id, (experiment, said, rows) = next(item for item in CLAIMS.items() if item[1][0].name == name)
+    runs = made(experiment, arms_of(experiment, said, rows))
+    turn(runs, said, rows, *[-1] * len(rows))
+    runs.few = dict.fromkeys(runs.few, 50.0)
+    finding = claims.decide(id)
+    assert finding.verdict == "inconclusive"
+    assert finding.reason.startswith("Gate failed: ")
+    assert finding.numbers  # the intervals are shown
+
+
+def test_nothing_is_tested_where_there_are_no_records(monkeypatch):
+    monkeypatch.setattr("layernorm.lab.records.runs", lambda *_: [])
+    for id in (*CLAIMS, *(level.id for level in levels.LEVELS)):
+        assert claims.decide(id).verdict == "not yet tested"
+
+
+def test_what_comes_first_must_be_supported(made):
+    experiment, said, rows = CLAIMS["border-explains-the-gap/convnet"]
+    runs = made(experiment, arms_of(experiment, said, rows))
+    for row in rows:
+        runs.move(row.contrast[0][1], "mean_test_nll", -1)
+    finding = claims.decide(said.id)
+    assert finding.verdict == "inconclusive"
+    assert finding.reason == "Not supported, which comes first: batch - layer."
+
+
+def test_starts_and_gains_that_are_asked_about_need_not_learn(made):
+    for id, arm, metric in (
+        ("gains-of-one-are-better/attentive_reader", "layer/gain-0.1", "best_test_error"),
+        ("robust-to-initial-scale/mnist", "none/large", "test_error"),
+        ("robust-to-initial-scale/digits", "none-large-tuned", "test_error"),
+        ("batches-must-be-scattered/digits", "batch-sorted", "test_error"),
+    ):
+        experiment, said, rows = CLAIMS[id]
+        runs = made(experiment, arms_of(experiment, said, rows))
+        turn(runs, said, rows, *[-1] * len(rows))
+        runs.values[arm, metric] = 95.0
+        assert claims.decide(id).verdict != "inconclusive"
+
+
+def test_the_trivial_error_is_that_of_the_test_stories():
+    experiment = get("attentive_reader")
+    options = experiment.config("standard", "layer", 0).options
+    expected = 100 - 100 * best_trivial(
+        options.world(), held_out(options.world(), options.held_out)["test"]
+    )
+    assert trivial_error(options.model_dump()) == pytest.approx(expected)
+    assert 15 < expected < 60
+
+
+def test_seconds_on_the_digits_are_updates_times_their_recorded_time(made, monkeypatch):
+    """`layer` is twice as steep; its updates take once or four times as long."""
+    frame = pandas.DataFrame(
+        [
+            (arm, seed, float(step), math.nan, "test_nll", 2.0 + (end - 2.0) * step / 4)
+            for arm, end in (("layer-4", 0.0), ("none-4", 1.0))
+            for seed, step in product(range(3), range(5))
+        ],
+        columns=COLUMNS[:-1],
+    )
+    row = next(
+        row for row in PLANS["batch_size"].comparisons.rows if row.name.endswith("4, seconds")
+    )
+    for factor, expected in ((1.0, -0.5), (4.0, 0.25)):
+        seconds = {"layer-4": factor, "none-4": 1.0}
+        monkeypatch.setattr(batch_size, "seconds_of_updates", lambda seconds=seconds: seconds)
+        assert difference(frame, row.contrast).tolist() == pytest.approx([expected] * 3, abs=0.01)
+
+
+@pytest.mark.parametrize("level", levels.LEVELS, ids=lambda level: level.id)
+def test_a_level_is_reached_by_all_arms_or_it_is_not(level, made):
+    (low, high), *_ = level.yes
+    (other, top), *_ = level.no
+    good, bad = (
+        max(low, 0) + 0.1 * min(high, 1),
+        min(max(other, 0) + 1.0, other + (top - other) / 2),
+    )
+    for values, verdict in (
+        ([good] * len(level.arms), "supported here"),
+        ([bad] * len(level.arms), "opposite here"),
+    ):
+        runs = made(level.experiment(), level.arms)
+        unit = level.unit(runs.options(level.arms[0]))
+        runs.values |= {
+            (a, level.metric): v * unit for a, v in zip(level.arms, values, strict=True)
+        }
+        assert claims.decide(level.id).verdict == verdict
+        runs.values[level.arms[-1], level.metric] = (high if math.isfinite(high) else low) * unit
+        assert claims.decide(level.id).verdict == "inconclusive"
+        runs.few[level.arms[0]] = 50.0
+        gated = claims.decide(level.id).reason.startswith("Gate failed")
+        assert gated == (not level.each)

@@ -1,0 +1,274 @@
+"""The rule by which comparisons are decided, on made-up intervals and made-up runs."""
+
+import math
+from itertools import product
+
+import pandas
+import pytest
+
+from layernorm.lab.experiments import compare, contrasts
+from layernorm.lab.experiments.compare import Judged, Verdicts, together, verdict
+from layernorm.lab.experiments.contrasts import (
+    Comparison,
+    Comparisons,
+    Gate,
+    Margin,
+    Said,
+    less,
+    minus,
+)
+
+SUPPORTED, OPPOSITE, SAME = "supported here", "opposite here", "no difference here"
+NOT_BETTER, OPEN = "not better here", "inconclusive"
+ABOUT = Margin(1.0, "nats", "the loss", "it is visible", resolution=0.25)
+
+TABLE = {  # interval at margin 1: what it makes of better, not worse, same
+    (-3.0, -2.0): (SUPPORTED, SUPPORTED, OPPOSITE),
+    (-3.0, -1.001): (SUPPORTED, SUPPORTED, OPPOSITE),
+    (-1.0, 1.0): (SAME, SUPPORTED, SUPPORTED),
+    (-0.5, 0.2): (SAME, SUPPORTED, SUPPORTED),
+    (1.001, 3.0): (OPPOSITE, OPPOSITE, OPPOSITE),
+    (-1.0, 1.001): (NOT_BETTER, OPEN, OPEN),
+    (1.0, 3.0): (NOT_BETTER, OPEN, OPEN),
+    (0.5, 3.0): (NOT_BETTER, OPEN, OPEN),
+    (-1.001, 1.0): (OPEN, SUPPORTED, OPEN),
+    (-3.0, -1.0): (OPEN, SUPPORTED, OPEN),
+    (-3.0, 0.5): (OPEN, SUPPORTED, OPEN),
+    (-1.001, 1.001): (OPEN, OPEN, OPEN),
+    (-3.0, 3.0): (OPEN, OPEN, OPEN),
+}
+
+
+@pytest.mark.parametrize("interval", TABLE)
+def test_each_cell_of_the_rule_and_its_borders(interval):
+    assert tuple(verdict(*interval, 1.0, says) for says in contrasts.SAYS) == TABLE[interval]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ((SUPPORTED, SUPPORTED), SUPPORTED),
+        ((OPPOSITE, OPPOSITE), OPPOSITE),
+        ((OPEN, OPEN), OPEN),
+        ((SUPPORTED, OPEN), OPEN),
+        ((SUPPORTED, OPPOSITE, OPEN), OPEN),
+        ((SUPPORTED, OPPOSITE), "depends"),
+        ((SUPPORTED, SAME), "depends"),
+        ((SAME, OPPOSITE), "depends"),
+        ((SUPPORTED, NOT_BETTER), "depends"),
+        ((SAME, NOT_BETTER), NOT_BETTER),
+        ((OPPOSITE, NOT_BETTER), NOT_BETTER),
+        ((OPPOSITE, SAME, NOT_BETTER), "depends"),
+    ],
+)
+def test_conditions_share_a_verdict_or_it_depends(conditions, expected):
+    for order in (conditions, conditions[::-1]):
+        assert together(order) == expected
+
+
+def judged(low, high, margin=1.0, says="better"):
+    row = Comparison("a - b", less("a", "b", "loss"), Margin(margin, "nats", "", ""), says=says)
+    return Judged(row, 0.95, compare.Interval((low + high) / 2, low, high, 5))
+
+
+ENDS = (-3.0, -1.5, -0.2, 0.0, 0.3, 1.2, 2.5)
+ALL = [(a, b) for a, b in product(ENDS, ENDS) if a < b]
+
+
+@pytest.mark.parametrize("says", contrasts.SAYS)
+def test_a_verdict_holds_for_the_margins_it_names_and_no_others(says):
+    for (low, high), m in product(ALL, (0.1, 0.7, 1.3, 2.0, 5.0)):
+        one = judged(low, high, m, says)
+        first, last = one.margins()
+        assert first <= m <= last
+        inside = [first + 1e-6, min((first + last) / 2, first + 1), min(last, 1e3) - 1e-6]
+        assert {verdict(low, high, at, says) for at in inside} == {one.verdict}
+        assert first == 0 or verdict(low, high, first - 1e-6, says) != one.verdict
+        assert last == math.inf or verdict(low, high, last + 1e-6, says) != one.verdict
+
+
+@pytest.mark.parametrize(
+    ("interval", "says", "notes"),
+    [
+        ((-3, -2), "better", "supported here (for margins up to 2)"),
+        ((0.2, 0.6), "better", "no difference here (for margins from 0.6)"),
+        ((0.2, 3), "better", "not better here (for margins from 0.2 up to 3)"),
+        ((-3, -2), "not worse", "supported here (for any margin)"),
+        (
+            (-3, -0.5),
+            "better",
+            "inconclusive (for margins from 0.5 up to 3; below 0; possible: an advantage that "
+            "matters, none that matters)",
+        ),
+        (
+            (0.5, 3),
+            "same",
+            "inconclusive (for margins from 0.5 up to 3; above 0; possible: none that matters, a "
+            "disadvantage)",
+        ),
+        ((-3, 2), "same", "inconclusive (for margins up to 3; anything is possible)"),
+    ],
+)
+def test_a_comparison_says_what_its_interval_leaves_open(interval, says, notes):
+    assert str(judged(*interval, says=says)).partition("margin 1: ")[2] == notes
+
+
+# On runs
+
+
+def table(values, metric="loss", options=None):
+    """Final values by arm and seed."""
+    rows = [
+        (arm, seed, math.nan, metric, value, options or {})
+        for arm, of_seed in values.items()
+        for seed, value in enumerate(of_seed)
+    ]
+    return pandas.DataFrame(rows, columns=["arm", "seed", "step", "metric", "value", "options"])
+
+
+def verdicts(values, rows=None, gates=(), few=None, seeds=None, **columns):
+    rows = rows or (Comparison("a - b", less("a", "b", "loss"), ABOUT),)
+    few = table(few or {}, "train_error")
+    frame = table(values, **columns)
+    arms = {arm for row in rows for arm in row.arms}
+    return Verdicts(
+        Comparisons(rows, gates=gates), frame, few, arms, range(2) if seeds is None else seeds
+    )
+
+
+def test_a_family_shares_five_percent_by_a_hand_worked_number():
+    """Five comparisons: 99%, where t of one degree of freedom is 63.657; s / sqrt(2) is 1."""
+    rows = [Comparison(str(i), less("a", "b", "loss"), ABOUT) for i in range(5)]
+    other = Comparison("other", less("a", "b", "loss"), ABOUT, family="exploratory")
+    elsewhere = Comparison("elsewhere", less("a", "c", "loss"), ABOUT)
+    plan = Comparisons((*rows, other, elsewhere), gates=())
+    frame = table({"a": (1.0, 2.0), "b": (2.0, 5.0)})
+    found = Verdicts(plan, frame, frame, ("a", "b"), range(2))
+    assert len(found) == 6
+    d = found["0"].difference
+    assert (d.mean, d.n) == (-2.0, 2)
+    assert d.high - d.mean == d.mean - d.low == pytest.approx(63.6567, abs=1e-3)
+    d = found["other"].difference
+    assert d.high - d.mean == pytest.approx(12.7062, abs=1e-3)
+
+
+def test_differences_are_paired_by_seed_whatever_the_order_of_the_runs():
+    values = {"a": (0.0, 10.0, 20.0), "b": (2.0, 12.0, 22.5)}
+    found = verdicts(values, seeds=range(3))
+    found.frame = found.frame.sort_values("value", ascending=False)
+    d = found["a - b"].difference
+    assert d.mean == pytest.approx(-13 / 6)
+    assert d.high - d.mean == pytest.approx(4.302653 * math.sqrt(1 / 12) / math.sqrt(3), rel=1e-6)
+
+
+def test_terms_are_added_with_their_signs():
+    values = {"a": (1.0, 1.0), "b": (2.0, 2.0), "c": (4.0, 4.0), "d": (10.0, 10.0)}
+    frame = table(values)
+    one, other = less("a", "b", "loss"), less("c", "d", "loss")
+    assert contrasts.difference(frame, minus(one, other)).tolist() == [5.0, 5.0]
+    assert contrasts.difference(frame, minus(one, other, share=0.5)).tolist() == [2.0, 2.0]
+    late = less("a", "c", lambda frame, arm, arms: 7 * contrasts.final(frame, arm, "loss"))
+    assert contrasts.difference(frame, late).tolist() == [-21.0, -21.0]
+
+
+def test_where_seeds_agree_the_resolution_is_the_half_width():
+    def found(a):
+        return verdicts({"a": (a, a), "b": (2.0, 2.0)})["a - b"]
+
+    assert (found(0.5).difference.low, found(0.5).difference.high) == (-1.75, -1.25)
+    assert [found(a).verdict for a in (0.5, 0.9, 1.3)] == [SUPPORTED, OPEN, SAME]
+
+
+@pytest.mark.parametrize(
+    ("values", "seeds", "problem"),
+    [
+        ({"a": (1.0, 2.0)}, range(2), "Runs are missing: b."),
+        ({"a": (1.0, 2.0), "b": (1.0,)}, range(2), "Runs are missing: b."),
+        ({"a": (1.0,), "b": (1.0,)}, range(1), "Runs are missing: one seed has no interval."),
+        ({"a": (1.0, math.inf), "b": (1.0, 1.0)}, range(2), "A run of a or b diverged."),
+        ({"a": (1.0, math.inf), "b": (1.0, math.inf)}, range(2), "A run of a or b diverged."),
+        ({"a": (1.0, math.nan), "b": (1.0, 1.0)}, range(2), "A run of a or b diverged."),
+    ],
+)
+def test_missing_and_diverged_runs_decide_nothing(values, seeds, problem):
+    found = verdicts(values, seeds=seeds)["a - b"]
+    assert (found.verdict, found.problem) == (OPEN, problem)
+    assert str(found) == OPEN
+
+
+def test_runs_beyond_the_planned_seeds_do_not_count():
+    values = {"a": (1.0, 1.2, 9.0), "b": (5.0, 5.1, 0.0)}
+    assert (
+        verdicts(values)["a - b"].difference
+        == verdicts({arm: of[:2] for arm, of in values.items()})["a - b"].difference
+    )
+
+
+GOOD = {"a": (1.0, 1.0), "b": (5.0, 5.0)}
+BELOW = {"fails": "guesses", "metric": "loss", "below": 5.5}
+
+
+@pytest.mark.parametrize(
+    ("gate", "values", "passes"),
+    [
+        (BELOW, GOOD, True),
+        (BELOW | {"below": 5.0}, GOOD, False),
+        (BELOW, {**GOOD, "b": (5.0, 5.6)}, False),
+        (BELOW | {"surely": True}, {**GOOD, "b": (5.4, 5.5)}, False),
+        (BELOW | {"surely": True}, {**GOOD, "b": (5.0, 5.01)}, True),
+        (BELOW | {"surely": True}, {**GOOD, "b": (5.0, math.inf)}, False),
+        (BELOW | {"below": 1.0, "exempt": ("[ab]",)}, GOOD, True),
+        (BELOW | {"below": 1.5, "exempt": ("a",)}, GOOD, False),
+        (BELOW | {"below": lambda options: options["bound"]}, GOOD, True),
+        (BELOW | {"below": lambda options: options["bound"] - 1}, GOOD, False),
+        (BELOW | {"metric": "unknown"}, GOOD, False),
+    ],
+)
+def test_an_arm_counts_if_it_passes_the_gates(gate, values, passes):
+    found = verdicts(values, gates=(Gate(**gate),), options={"bound": 5.5})["a - b"]
+    assert found.problem is None if passes else found.problem.startswith("Gate failed: ")
+    assert found.difference is not None or not passes
+    assert (found.verdict == OPEN) == (not passes)
+
+
+@pytest.mark.parametrize(
+    ("few", "problem"),
+    [
+        ({"a": (0.0,), "b": (0.0,)}, None),
+        ({"a": (0.0,), "b": (3.1,)}, "Gate failed: b errs on examples learned by heart."),
+        ({"a": (0.0,)}, "Gate failed: b errs on examples learned by heart."),
+    ],
+)
+def test_an_arm_must_learn_a_few_examples_by_heart(few, problem):
+    assert verdicts(GOOD, gates=contrasts.GATES[1:], few=few)["a - b"].problem == problem
+
+
+def test_rows_with_one_claim_are_its_conditions():
+    claim = Said("x", "X.", "this book")
+    rows = (
+        Comparison("1", less("a", "b", "loss"), ABOUT, claim),
+        Comparison("2", less("a", "c", "loss"), ABOUT),
+        Comparison("3", less("b", "c", "loss"), ABOUT, claim),
+    )
+    assert {
+        said.id: [row.name for row in of] for said, of in Comparisons(rows).claims().items()
+    } == {"x": ["1", "3"]}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Margin(0.0, "nats", "", ""), "margin must be positive and finite, got 0.0"),
+        (lambda: Margin(-1.0, "nats", "", ""), "margin must be positive"),
+        (lambda: Margin(math.nan, "nats", "", ""), "margin must be positive"),
+        (lambda: Comparison("x", (), ABOUT, says="worse"), "x: must be one of better, not worse"),
+        (lambda: Comparison("x", (), ABOUT, family="all"), "x: must be one of primary, expl"),
+        (
+            lambda: Comparisons((Comparison("x", (), ABOUT),) * 2),
+            "two comparisons have one name: x",
+        ),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
