@@ -34,7 +34,6 @@ def compares_with_weight_normalization() -> Finding:
 @claim(
     id="slower-per-update/mnist",
     statement="An update of the MNIST network takes longer with layer normalization.",
-    said_by="summary B",
     kind="experiment",
     chapter="19",
     rule="experiment mnist, profile standard, seconds of an update of layer over those of none, "

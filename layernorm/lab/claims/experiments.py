@@ -70,7 +70,6 @@ def _declare(experiment: Any, said: Said, rows: Sequence[Comparison]) -> None:
     declare(
         id=said.id,
         statement=said.statement,
-        said_by=said.said_by,
         kind="experiment",
         chapter=said.chapter or experiment.comparisons.chapter,
         rule=rule(experiment, said, rows),

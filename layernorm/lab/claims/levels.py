@@ -29,7 +29,6 @@ class Level:
 
     id: str
     statement: str
-    said_by: str | tuple[str, ...]
     chapter: str
     experiment: Callable[[], object]
     arms: tuple[str, ...]
@@ -82,7 +81,6 @@ class Level:
         return Finding("inconclusive", evidence, reason=reason, numbers=numbers)
 
 
-ONLINE = ("paper section 3", "summary A", "summary C")
 PLAIN = ("none", "batch", "layer")
 TEST_ERROR = "the test error where the validation cross-entropy is lowest, in percent"
 BORDER = "of a border unit, as a share of the other units' of its layer"
@@ -91,7 +89,7 @@ LEVELS = (
         "correlated-changes/digits",
         "Changes in the output of one layer cause highly correlated changes in the summed inputs "
         "to the next.",
-        *(("paper section 3", "summary A"), "01", lambda: get("drift")),
+        *("01", lambda: get("drift")),
         tuple(f"{arm}-{activation}" for arm in ("none", "rescaled") for activation in ACTIVATIONS),
         *("change_directions", "effective directions, of 128, of the change from the layer below"),
         yes=((0, 12.8),),
@@ -100,7 +98,7 @@ LEVELS = (
     Level(
         "learns-online/digits",
         "A network with layer normalization learns the digits online, one case an update.",
-        *(ONLINE, "03", lambda: get("batch_size"), ("layer-1",), "best_test_error", TEST_ERROR),
+        *("03", lambda: get("batch_size"), ("layer-1",), "best_test_error", TEST_ERROR),
         yes=((-1, 10),),
         no=((89.9, math.inf),),
         each=True,
@@ -108,7 +106,7 @@ LEVELS = (
     Level(
         "learns-online/mnist",
         "A network with layer normalization learns MNIST online, one case an update.",
-        *(ONLINE, "19", lambda: get("mnist"), ("layer-1",), "best_test_error", TEST_ERROR),
+        *("19", lambda: get("mnist"), ("layer-1",), "best_test_error", TEST_ERROR),
         yes=((-1, 20),),
         no=((89.9, math.inf),),
         each=True,
@@ -118,7 +116,7 @@ LEVELS = (
             f"longer-sequences-are-no-problem/{study}",
             f"Test sequences of {task} that are twice as long as all training sequences are no "
             "problem for an LSTM with layer normalization.",
-            *(("paper section 3", "summary C"), "09", lambda study=study: get(study), ("paper",)),
+            *("09", lambda study=study: get(study), ("paper",)),
             *("longer_loss", "the loss at twice the length, as a share of that of guessing"),
             yes=((-1, 0.1),),
             no=((0.5, math.inf),),
@@ -130,7 +128,7 @@ LEVELS = (
         "border-units-rarely-active/convnet",
         "Units near the border of the image are rarely active, less than half as often as the "
         "other units of their layer.",
-        *("paper section 6.7", "20", lambda: get("convnet"), PLAIN, "border_active"),
+        *("20", lambda: get("convnet"), PLAIN, "border_active"),
         f"how often the ReLU is on, {BORDER}",
         yes=((-math.inf, 0.5),),
         no=((0.5, math.inf),),
@@ -139,7 +137,7 @@ LEVELS = (
         "border-units-differ/convnet",
         "Units near the border of the image have very different statistics from the other units of "
         "their layer: a variance less than half or more than twice as large.",
-        *("paper section 6.7", "20", lambda: get("convnet"), PLAIN, "border_variance"),
+        *("20", lambda: get("convnet"), PLAIN, "border_variance"),
         f"the variance of the summed input over the cases {BORDER}",
         yes=((-math.inf, 0.5), (2, math.inf)),
         no=((0.5, 2),),
@@ -150,7 +148,6 @@ for _level in LEVELS:
     declare(
         id=_level.id,
         statement=_level.statement,
-        said_by=_level.said_by,
         kind="experiment",
         chapter=_level.chapter,
         rule=_level.rule,

@@ -5,7 +5,7 @@ A comparison is a sum of signed terms, the final metric of an arm each, better w
     NATS = Margin(0.01, "nats", "the mean of the test cross-entropy over the curve", "...")
     COMPARISONS = Comparisons((
         Comparison("layer - none", less("layer", "none", "mean_test_nll"), NATS,
-                   Said("faster-than-plain/mnist", "A network ...", ("paper section 6.6",))),
+                   Said("faster-than-plain/mnist", "A network ...")),
     ), chapter="19")
 """
 
@@ -54,7 +54,6 @@ class Said:
 
     id: str
     statement: str
-    said_by: str | tuple[str, ...]
     given: tuple[str, ...] = ()
     chapter: str | None = None
 

@@ -118,44 +118,42 @@ WITHOUT_BORDER = {
     "circular": ("layer-circular", "batch-circular"),
     "borderless": ("layer-borderless", "batch-borderless"),
 }
-_PAPER = ("paper section 6.7", "summary B", "summary E")
 _STATEMENTS = (
     (
         "batch-beats-layer",
         "In a convolutional network batch normalization does better than layer normalization: it "
         "learns in fewer updates.",
-        *(_PAPER, "batch", "layer", SPEED, NATS),
+        *("batch", "layer", SPEED, NATS),
     ),
     (
         "layer-beats-none",
         "In a convolutional network layer normalization is faster than no normalization.",
-        *(_PAPER, "layer", "none", SPEED, NATS),
+        *("layer", "none", SPEED, NATS),
     ),
     (
         "layer-beats-rescaled",
         "In a convolutional network it is layer normalization that makes learning faster, not the "
         "scale of the start: it is faster than a network without normalization whose weights start "
         "at a good scale, too.",
-        *("this book", "layer", "rescaled", SPEED, NATS),
+        *("layer", "rescaled", SPEED, NATS),
     ),
     (
         "batch-ends-better-than-layer",
         "A convolutional network with batch normalization ends with a lower test error than one "
         "with layer normalization.",
-        *("this book", "batch", "layer", ERROR, POINTS),
+        *("batch", "layer", ERROR, POINTS),
     ),
     (
         "layer-ends-better-than-none",
         "A convolutional network with layer normalization ends with a lower test error than one "
         "without normalization.",
-        *("this book", "layer", "none", ERROR, POINTS),
+        *("layer", "none", ERROR, POINTS),
     ),
 )
 _BORDER = Said(
     "border-explains-the-gap/convnet",
     "Border units are why layer normalization falls behind batch normalization in a convolutional "
     "network: without them, most of the gap closes.",
-    "paper section 6.7",
     given=("batch - layer",),
 )
 COMPARISONS = Comparisons(
@@ -170,9 +168,9 @@ COMPARISONS = Comparisons(
                 f"{favored} - {other}" + net.replace("-", ", ") + ", error" * (metric == ERROR),
                 less(favored + net, other + net, metric),
                 margin,
-                Said(f"{id}/convnet", statement, said_by),
+                Said(f"{id}/convnet", statement),
             )
-            for id, statement, said_by, favored, other, metric, margin in _STATEMENTS
+            for id, statement, favored, other, metric, margin in _STATEMENTS
             for net in ("", "-resnet")
         ),
         *(

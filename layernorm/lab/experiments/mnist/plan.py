@@ -185,25 +185,20 @@ def _starts():
         yield Comparison(f"{start} start, layer", layer, NATS, _IGNORES, says="same")
 
 
-_SECTION, _BETTER = "paper section 6.6", ("summary A", "summary C")
-_FASTER = (_SECTION, "summary A", "summary B", "summary C")
 _WHERE = {128: "mnist", 4: "mnist_batch_4", 1: "mnist_batch_1"}
 _HOW = {128: "In batches of 128", 4: "In batches of 4", 1: "Learning case by case"}
 _ROBUST = Said(
     "robust-to-initial-scale/mnist",
     "On MNIST, layer normalization makes learning robust to the scale of the initial weights.",
-    "summary C",
 )
 _IGNORES = Said(
     "learning-ignores-initial-scale/mnist",
     "At one learning rate, a layer-normalized network learns MNIST equally well from weights of "
     "any initial scale.",
-    "summary C",
 )
 _DRIFT_CAUSES = Said(
     "less-drift-causes-the-gain/mnist",
     "Layer normalization speeds up learning because it reduces covariate shift.",
-    ("paper section 2", "summary A"),
     given=("layer - none, batch 128", "layer - layer/noise, batch 128, drift"),
 )
 _AT_A_SIZE = (  # for each batch size a claim; the arm that `layer` is compared with
@@ -211,28 +206,24 @@ _AT_A_SIZE = (  # for each batch size a claim; the arm that `layer` is compared 
         "faster-than-plain",
         "a network with layer normalization learns MNIST in fewer updates than one without "
         "normalization that starts as PyTorch starts it.",
-        _FASTER,
         {128: "none", 4: "none", 1: "none"},
     ),
     (
         "faster-per-update",
         "it is normalization that makes the network learn MNIST in fewer updates: it learns faster "
         "than one without normalization whose weights start at a good scale, too.",
-        _FASTER,
         {128: "rescaled", 4: "rescaled", 1: "rescaled"},
     ),
     (
         "faster-than-batch",
         "layer normalization makes the network learn MNIST in fewer updates than batch "
         "normalization of the same layers.",
-        (_SECTION, *_BETTER),
         {128: "batch", 4: "batch"},
     ),
     (
         "faster-than-batch-with-logits",
         "layer normalization of the hidden layers makes the network learn MNIST in fewer updates "
         "than batch normalization of all layers, the logits among them.",
-        _SECTION,
         {128: "batch/logits", 4: "batch/logits/unbiased"},
     ),
 )
@@ -240,44 +231,44 @@ _AT_ALL_SIZES = (  # one claim, its batch sizes are conditions
     (
         "better-result-than-plain/mnist",
         "Layer normalization gives a lower test error on MNIST than none.",
-        *(_BETTER, "none", (128, 4), "error"),
+        *("none", (128, 4), "error"),
     ),
     (
         "better-result-than-batch/mnist",
         "Layer normalization gives a lower test error on MNIST than batch normalization.",
-        *(_BETTER, "batch", (128, 4), "error"),
+        *("batch", (128, 4), "error"),
     ),
     (
         "normalized-logits-harm/mnist",
         "The last, softmax layer of a classifier should not be layer-normalized.",
-        *(_SECTION, "layer/logits", SIZES, ""),
+        *("layer/logits", SIZES, ""),
     ),
     (
         "gain-and-bias-help/mnist",
         "The learned gain and bias of layer normalization improve what is learned.",
-        *("this book", "layer/plain", (128,), ""),
+        *("layer/plain", (128,), ""),
     ),
     (
         "centering-matters/mnist",
         "Subtracting the mean matters: layer normalization learns better than RMS normalization.",
-        *("this book", "rms", SIZES, ""),
+        *("rms", SIZES, ""),
     ),
     (
         "faster-in-seconds/mnist",
         "Although each update takes longer, layer normalization shortens training on MNIST, "
         "counted in seconds.",
-        *("summary B", "none", SIZES, "seconds"),
+        *("none", SIZES, "seconds"),
     ),
 )
 
 
 def _stated():
-    for id, statement, said_by, others in _AT_A_SIZE:
+    for id, statement, others in _AT_A_SIZE:
         for n, other in others.items():
-            claim = Said(f"{id}/{_WHERE[n]}", f"{_HOW[n]}, {statement}", said_by)
+            claim = Said(f"{id}/{_WHERE[n]}", f"{_HOW[n]}, {statement}")
             yield from _pairs(claim, "layer", other, n)
-    for id, statement, said_by, other, sizes, of in _AT_ALL_SIZES:
-        yield from _pairs(Said(id, statement, said_by), "layer", other, *sizes, of=of)
+    for id, statement, other, sizes, of in _AT_ALL_SIZES:
+        yield from _pairs(Said(id, statement), "layer", other, *sizes, of=of)
 
 
 COMPARISONS = Comparisons(
@@ -293,7 +284,6 @@ COMPARISONS = Comparisons(
                 "robust-to-small-batches/mnist",
                 "On MNIST, layer normalization is robust to small batches, 4 against 128 cases, "
                 "where batch normalization is not.",
-                _SECTION,
             ),
         ),
         Comparison(
@@ -307,7 +297,6 @@ COMPARISONS = Comparisons(
                 "batch-noise-regularizes/mnist",
                 "The noise of batch statistics regularizes: the gap between training and test is "
                 "smaller under batch than under layer normalization.",
-                "paper section 1",
             ),
         ),
         *_starts(),

@@ -45,12 +45,10 @@ NATS = Margin(
 SCATTERED = Said(
     "batches-must-be-scattered/digits",
     "Batch normalization needs batches scattered over the data as much as possible.",
-    "summary D",
 )
 OVERFITTING = Said(
     "batch-normalization-avoids-overfitting/digits",
     "Batch normalization ties the cases of a batch together and so avoids overfitting.",
-    ("paper section 1", "summary D"),
 )
 AT_LEVEL = at_level("test_nll", LEVEL, of="train_nll")
 

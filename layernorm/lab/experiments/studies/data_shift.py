@@ -28,19 +28,16 @@ _STATEMENTS = {
         "data-shift-harmless-if-centered/digits",
         "That layer normalization is not invariant to a shift of the data set does no harm where "
         "data are centered.",
-        "summary C",
     ),
     ("layer", "shifted"): Said(
         "data-shift-harmless-if-not-centered/digits",
         "A shift of the data set that is not centered away does no harm to a network with layer "
         "normalization.",
-        "this book",
     ),
     ("batch", "shifted"): Said(
         "data-shift-harmless-to-batch-normalization/digits",
         "Batch normalization, which is invariant to a shift of the data set, learns from shifted "
         "data as it does from plain ones.",
-        ("paper section 5.1", "paper table 1"),
     ),
 }
 COMPARISONS = Comparisons(

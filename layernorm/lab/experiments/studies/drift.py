@@ -53,26 +53,22 @@ _STATEMENTS = {
         "drift-reduced/digits",
         "Fixing the mean and variance of the summed inputs within each layer reduces how far they "
         "drift because the layers below learn.",
-        ("paper section 3", "summary A", "summary D"),
     ),
     "saturated": Said(
         "inactive-region-avoided/digits",
         "Over training, normalization keeps summed inputs out of the inactive region of the "
         "activation function.",
-        "summary D",
     ),
     "correlation": Said(
         "removes-correlation/digits",
         "In a trained network, layer normalization makes the summed inputs to different units less "
         "correlated.",
-        "summary A",
     ),
 }
 _RELU = Said(
     "relu-changes-more-correlated/digits",
     "Changes in summed inputs are correlated especially below ReLU units, whose outputs can change "
     "by a lot.",
-    "paper section 3",
 )
 COMPARISONS = Comparisons(
     chapter="01",

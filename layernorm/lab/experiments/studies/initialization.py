@@ -95,7 +95,6 @@ COMPARISONS = Comparisons(
             Said(
                 "robust-to-initial-scale/digits",
                 "Layer normalization makes learning robust to the scale of the initial weights.",
-                "summary C",
             ),
             *("mean_train_nll", NATS, "small", "large"),
         ),
@@ -104,7 +103,6 @@ COMPARISONS = Comparisons(
                 "robust-to-shifted-weights/digits",
                 "Layer normalization makes learning robust to a constant added to all initial "
                 "weights.",
-                "summary C",
             ),
             *("mean_train_nll", NATS, "shifted"),
         ),
@@ -113,7 +111,6 @@ COMPARISONS = Comparisons(
                 "robust-to-uneven-weights/digits",
                 "Layer normalization makes learning robust to initial weight vectors whose scales "
                 "differ from unit to unit.",
-                "summary C",
             ),
             *("mean_train_nll", NATS, "uneven"),
         ),
@@ -122,7 +119,6 @@ COMPARISONS = Comparisons(
                 "learning-ignores-initial-scale/digits",
                 "At one learning rate, a layer-normalized network learns equally well from weights "
                 "of any initial scale.",
-                "summary C",
             ),
             *("mean_train_nll", NATS),
         ),

@@ -38,7 +38,6 @@ COMPARISONS = Comparisons(
                 "robust-to-initial-scale/deep_digits",
                 "In a deep network, layer normalization makes learning robust to the scale of the "
                 "initial weights.",
-                "summary C",
             ),
             *("test_error", POINTS, "small", "large"),
         ),
@@ -47,7 +46,6 @@ COMPARISONS = Comparisons(
                 "learning-ignores-initial-scale/deep_digits",
                 "At one learning rate, a deep layer-normalized network learns equally well from "
                 "weights of any initial scale.",
-                "summary C",
             ),
             *("test_error", POINTS),
         ),

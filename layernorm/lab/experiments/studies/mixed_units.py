@@ -30,7 +30,6 @@ _UNITS = Said(
     "mixed-units/digits",
     "Normalizing the features of a case together is a great problem where their units differ: a "
     "network learns worse from them than from features standardized one by one.",
-    "summary D",
 )
 _MIXED, _SAME = (
     less(f"standardized-{units}", f"case-{units}", "mean_test_nll") for units in ("mixed", "same")

@@ -46,47 +46,41 @@ def _longer(long: str, short: str) -> Contrast:
     return minus(layer, batch)
 
 
-_ROWS = (  # name, contrast, margin; id, statement, who says it
+_ROWS = (  # name, contrast, margin; id, statement
     (
         *("batch, gain 0.1 - 1", less(BATCH, "batch-1", "mean_test_nll"), NATS),
         "batch-needs-small-gains",
         "An LSTM with batch normalization learns faster with gains that start at 0.1 than with "
         "gains that start at 1.",
-        "paper section 6.2",
     ),
     (
         *("layer, gain 1 - 0.1", less(LAYER, "layer-0.1", "mean_test_nll"), NATS),
         "layer-needs-gains-of-one",
         "An LSTM with layer normalization learns faster with gains that start at 1 than with gains "
         "that start at 0.1.",
-        "paper section 6.2",
     ),
     (
         "batch, padding left out - counted",
         *(less(BATCH, "batch-padded", "mean_test_nll"), NATS),
         "counting-padding-slows-learning",
         "An LSTM with batch normalization learns more slowly if padding counts in its statistics.",
-        "summary D",
     ),
     (
         *("layer - batch", less(LAYER, BATCH, "mean_test_nll"), NATS),
         "faster-than-batch-lstm",
         "An LSTM learns faster with layer normalization than with recurrent batch normalization.",
-        ("paper section 6.2", "summary A", "summary C"),
     ),
     (
         *("layer - rescaled", less(LAYER, "rescaled", "mean_test_nll"), NATS),
         "layer-lstm-faster-than-rescaled",
         "An LSTM with layer normalization learns faster than one without that starts at a good "
         "scale.",
-        "this book",
     ),
     (
         *("batch - rescaled", less(BATCH, "rescaled", "mean_test_nll"), NATS),
         "batch-lstm-faster-than-rescaled",
         "An LSTM with recurrent batch normalization learns faster than one without that starts at "
         "a good scale.",
-        "this book",
     ),
     (
         "each step's - shared",
@@ -94,7 +88,6 @@ _ROWS = (  # name, contrast, margin; id, statement, who says it
         "shared-statistics-harm",
         "A trained LSTM with batch normalization does worse with statistics that all steps share "
         "than with those of each step.",
-        ("paper section 3.1", "summary A", "summary C"),
     ),
     (
         "three digits - one, layer - batch",
@@ -102,7 +95,6 @@ _ROWS = (  # name, contrast, margin; id, statement, who says it
         "late-steps-harm-batch-normalization",
         "Where few training sequences are long, long ones cost an LSTM with batch normalization "
         "more than one with layer normalization.",
-        "summary D",
     ),
     (
         "six digits - three, layer - batch",
@@ -110,7 +102,6 @@ _ROWS = (  # name, contrast, margin; id, statement, who says it
         "longer-sequences-harm-batch-normalization",
         "Test sequences longer than all training sequences harm an LSTM with batch normalization "
         "more than one with layer normalization.",
-        ("paper section 3.1", "summary A", "summary C"),
     ),
     (
         "last step's - own, six digits",
@@ -118,7 +109,6 @@ _ROWS = (  # name, contrast, margin; id, statement, who says it
         "last-statistics-suffice",
         "Beyond the longest training sequence the statistics of its last step serve as well as "
         "statistics of the further steps' own.",
-        "this book",
     ),
 )
 COMPARISONS = Comparisons(
