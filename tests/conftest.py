@@ -13,7 +13,6 @@ SLOW = [
     "lab/benchmarks/measure/test_resume.py",
     "lab/benchmarks/recurrent",
     "lab/claims/test_claims.py",
-    "lab/claims/test_reader.py",
     "lab/data/test_cloze.py",
     "lab/experiments",
     "lab/test_invariance_figure.py",

@@ -94,7 +94,7 @@ def test_prose_alone_needs_no_execution_but_code_does(tmp_path, capsys):
     assert "0 of 1" in capsys.readouterr().out
     run(tmp_path, check=True)
     text.write_text(text.read_text().replace("time.time_ns()", "time.time_ns() + 1"))
-    with pytest.raises(execute.Failure, match="01-a: code changed"):
+    with pytest.raises(execute.Failure, match="01-a: code, definitions changed"):
         run(tmp_path, check=True)
     run(tmp_path)
     assert nbformat.read(path, as_version=4).cells[-1].outputs != [stamp]

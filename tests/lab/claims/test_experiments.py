@@ -10,7 +10,7 @@ from layernorm.lab import claims
 from layernorm.lab.claims import experiments, levels
 from layernorm.lab.data.cloze_baselines import best_trivial
 from layernorm.lab.experiments import get
-from layernorm.lab.experiments.attentive_reader import trivial_error
+from layernorm.lab.experiments.attentive_reader.plan import trivial_error
 from layernorm.lab.experiments.attentive_reader.model import held_out
 from layernorm.lab.experiments.contrasts import difference
 from layernorm.lab.experiments.studies import batch_size, plan

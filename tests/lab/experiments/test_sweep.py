@@ -321,9 +321,9 @@ def test_arms_are_timed_in_turns_and_their_records_say_so(here, monkeypatch):
     assert turns[:30] == ["layer"] * 10 + ["batch"] * 10 + ["layer"] * 10
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
-    for made in finished("toy").values():
+    for key, made in finished("toy").items():
         assert made.timing["seconds_per_update"] == found[made.config["arm"]]
-        assert made.result == done[made.key].result
+        assert made.result == done[key].result
     frame = records.load("toy", "plain")
     curve = frame[(frame.arm == "batch") & (frame.metric == "test_nll") & frame.step.notna()]
     assert curve.seconds.tolist() == pytest.approx((0.05 * curve.step).tolist())

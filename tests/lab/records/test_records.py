@@ -217,7 +217,7 @@ def damage(change):
         (damage(lambda b: b.replace(b"0.1", b"NaN")), "bare NaN"),
         (damage(lambda b: b.replace(b"0.1", b"0.2")), "was changed after it was written"),
         (damage(lambda b: b.replace(b'"seed":0', b'"seed":1')), "was changed after it was written"),
-        (damage(lambda b: b.replace(b'"schema":1', b'"schema":2')), "has schema 2, this version"),
+        (damage(lambda b: b.replace(b'"schema":2', b'"schema":3')), "has schema 3, this version"),
         (damage(lambda b: b"[]"), "lacks 'schema'"),
         (damage(lambda b: b"{}"), "lacks 'schema'"),
     ],
@@ -238,7 +238,7 @@ def test_a_damaged_file_is_refused_by_name(folders, kind, change, message):
 
 
 def test_a_sealed_file_that_is_no_run_is_refused(tmp_path):
-    document = {"schema": 1, "config": CONFIG}
+    document = {"schema": 2, "config": CONFIG}
     path = tmp_path / "x.json"
     path.write_text(json.dumps({**document, "sha256": records.record.digest(document)}))
     with pytest.raises(RecordError, match=r"x\.json is not a record of a run"):

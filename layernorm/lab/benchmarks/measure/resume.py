@@ -221,7 +221,7 @@ def _current(record: Record, case: Case) -> bool:
     )
 
 
-def record_of(row: Row, profile: str, depends_on: Sequence[str] = ()) -> Record:
+def record_of(row: Row, profile: str, depends_on: Sequence[Any] = ()) -> Record:
     """The record of a row: what is measured goes into `timing`, without single samples.
 
     The result holds what the same seed gives again: bytes of the byte model, and the error.

@@ -7,9 +7,11 @@ slowed by a rate chosen for something else), its test error where its validation
 how fast it learns in seconds. Ten seeds, because the interval of five is three quarters wider.
 """
 
+import math
 from dataclasses import replace
 from functools import cache
 
+from layernorm.lab import records
 from layernorm.lab.analysis.curves import over_seconds
 from layernorm.lab.experiments.contrasts import (
     Comparison,
@@ -53,13 +55,12 @@ PER_SECOND = replace(
 @cache
 def seconds_of_updates() -> dict[str, float]:
     """The recorded time of an update of this network, by arm."""
-    from layernorm.lab.benchmarks import training
-
     found: dict[str, float] = {}
-    for row in training.recorded("cpu"):
-        arm = f"{row.method}-{row.shape[0]}"
-        if row.options["model"] == "digits" and row.ratio is not None:
-            found[arm] = min(row.seconds, found.get(arm, row.seconds))
+    for run in records.runs("bench_training", "cpu"):
+        options, timing = run.config["options"], run.timing
+        arm = f"{run.config['method']}-{options['shape'][0]}"
+        if options["model"] == "digits" and "ratio" in timing:
+            found[arm] = min(timing["seconds"], found.get(arm, math.inf))
     return found
 
 

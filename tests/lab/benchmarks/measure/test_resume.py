@@ -199,7 +199,7 @@ def test_records_hold_what_made_them_and_times_apart_from_results():
     assert {"commit", "gpus", "cpu", "driver"} <= set(record.environment)
     assert not any(name.startswith("sample") for name in record.timing)
     assert set(record.result["final"]) == {"bytes", "error"}
-    assert record.depends
+    assert record.digest
     assert not records.stale(record)
 
 
