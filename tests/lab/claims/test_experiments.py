@@ -10,10 +10,10 @@ from layernorm.lab import claims
 from layernorm.lab.claims import experiments, levels
 from layernorm.lab.data.cloze_baselines import best_trivial
 from layernorm.lab.experiments import get
-from layernorm.lab.experiments.attentive_reader.plan import trivial_error
 from layernorm.lab.experiments.attentive_reader.model import held_out
+from layernorm.lab.experiments.attentive_reader.plan import trivial_error
 from layernorm.lab.experiments.contrasts import difference
-from layernorm.lab.experiments.studies import batch_size, plan
+from layernorm.lab.experiments.studies import batch_size
 
 PLANS = {experiment.name: experiment for experiment in experiments.experiments()}
 CLAIMS = {
@@ -83,7 +83,7 @@ def made(monkeypatch):
     return make
 
 
-ONE_SECOND = dict.fromkeys(plan("batch_size").arms, 1.0)
+ONE_SECOND = dict.fromkeys(batch_size.EXPERIMENT.arms, 1.0)
 
 
 def turn(runs, said, rows, *ways):
