@@ -7,15 +7,15 @@ import pandas
 import pytest
 
 from layernorm.lab import claims
-from layernorm.lab.claims import experiments, levels
+from layernorm.lab.claims import levels
 from layernorm.lab.data.cloze_baselines import best_trivial
-from layernorm.lab.experiments import get
+from layernorm.lab.experiments import NAMES, get
 from layernorm.lab.experiments.attentive_reader.model import held_out
 from layernorm.lab.experiments.attentive_reader.plan import trivial_error
 from layernorm.lab.experiments.contrasts import difference
 from layernorm.lab.experiments.studies import batch_size
 
-PLANS = {experiment.name: experiment for experiment in experiments.experiments()}
+PLANS = {name: get(name) for name in NAMES}
 CLAIMS = {
     said.id: (experiment, said, rows)
     for experiment in PLANS.values()
