@@ -1,5 +1,7 @@
 """Chapter 12's claims, decided from made-up measurements."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -128,10 +130,15 @@ def test_the_rules_name_models_that_there_are():
     assert get("mnist").profile("paper")  # the mlp's sizes are the experiment's
 
 
-def test_an_update_of_the_digits_takes_as_long_as_its_fastest_implementation(recorded):
-    rows = [row("digits", "layer/torch", (4, *DIGITS), 2.0)]
-    rows += [row("digits", "layer/reference", (4, *DIGITS), 3.0), row("mlp", "none", MLP, 1.0)]
-    recorded(*rows, row("digits", "none", (1, *DIGITS), 1.0))
+def test_an_update_of_the_digits_takes_as_long_as_its_fastest_implementation(monkeypatch):
+    def run(model, method, batch, **timing):
+        options = {"model": model, "shape": [batch, *DIGITS]}
+        return SimpleNamespace(config={"method": method, "options": options}, timing=timing)
+
+    runs = [run("digits", "layer", 4, seconds=s, ratio=1.0) for s in (3.0, 2.0)]
+    runs += [run("mlp", "none", 1, seconds=0.5, ratio=1.0), run("digits", "none", 4, seconds=0.1)]
+    runs.append(run("digits", "none", 1, seconds=1.0, ratio=1.0))
+    monkeypatch.setattr(batch_size.records, "runs", lambda *asked: runs)
     batch_size.seconds_of_updates.cache_clear()
     assert batch_size.seconds_of_updates() == {"layer-4": 2.0, "none-1": 1.0}
     batch_size.seconds_of_updates.cache_clear()
