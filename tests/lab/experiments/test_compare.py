@@ -244,7 +244,7 @@ def test_an_arm_must_learn_a_few_examples_by_heart(few, problem):
 
 
 def test_rows_with_one_claim_are_its_conditions():
-    claim = Said("x", "X.", "this book")
+    claim = Said("x", "X.")
     rows = (
         Comparison("1", less("a", "b", "loss"), ABOUT, claim),
         Comparison("2", less("a", "c", "loss"), ABOUT),
