@@ -6,6 +6,9 @@ standard deviation sigma over the H units of a layer; PyTorch's names for gain a
 and `bias`. The paper has no eps; like PyTorch, every definition here adds it to the variance,
 inside the root. All variances divide by the number of values (biased), as in eq. (3).
 
+Rounding. Rows are centered twice, so that constant rows and large means are right to rounding
+(`_moments`). Where a sum of squares exceeds the range of the type, the result is NaN.
+
 Half precision (float16, bfloat16): statistics and the affine map are computed in float32 and the
 result is rounded once, to the type of `x`.
 
@@ -53,8 +56,8 @@ def layer_norm(
             [-1.,  1.]])
     """
     a = _statistics_type(x)
-    mu, var = _moments(a, _trailing(normalized_shape))
-    return _affine((a - mu) / torch.sqrt(var + eps), weight, bias).to(x.dtype)
+    _, centered, var = _moments(a, _trailing(normalized_shape))
+    return _affine(centered / torch.sqrt(var + eps), weight, bias).to(x.dtype)
 
 
 @checked(_validation.rms_norm)
@@ -84,7 +87,7 @@ def rms_norm(
     """
     a = _statistics_type(x)
     eps = torch.finfo(a.dtype).eps if eps is None else eps
-    mean_square = a.square().mean(_trailing(normalized_shape), keepdim=True)
+    mean_square = _in_range(a.square().mean(_trailing(normalized_shape), keepdim=True))
     return _affine(a / torch.sqrt(mean_square + eps), weight, None).to(x.dtype)
 
 
@@ -117,8 +120,8 @@ def group_norm(
     tensor([[-1.,  1., -1.,  1.]])
     """
     a = _statistics_type(x).unflatten(1, (num_groups, x.shape[1] // num_groups))
-    mu, var = _moments(a, tuple(range(2, a.dim())))
-    y = ((a - mu) / torch.sqrt(var + eps)).flatten(1, 2)
+    _, centered, var = _moments(a, tuple(range(2, a.dim())))
+    y = (centered / torch.sqrt(var + eps)).flatten(1, 2)
     return _affine(y, _per_channel(weight, x), _per_channel(bias, x)).to(x.dtype)
 
 
@@ -157,14 +160,14 @@ def instance_norm(
     """
     a = _statistics_type(x)
     if use_input_stats:
-        mu, var = _moments(a, tuple(range(2, x.dim())))
+        mu, centered, var = _moments(a, tuple(range(2, x.dim())))
         n = x.shape[2:].numel()
         if x.numel():
             _update(running_mean, mu.mean(0).flatten(), momentum)
             _update(running_var, var.mean(0).flatten() * n / (n - 1), momentum)
     else:
-        mu, var = _per_channel(running_mean, x), _per_channel(running_var, x)
-    y = (a - mu) / torch.sqrt(var + eps)
+        centered, var = a - _per_channel(running_mean, x), _per_channel(running_var, x)
+    y = centered / torch.sqrt(var + eps)
     return _affine(y, _per_channel(weight, x), _per_channel(bias, x)).to(x.dtype)
 
 
@@ -218,15 +221,14 @@ def batch_norm(
     valid = x.new_ones(everywhere, dtype=torch.bool) if mask is None else mask.unsqueeze(1)
     a = torch.where(valid, _statistics_type(x), 0)
     if training:
-        n, dims = valid.sum(), (0, *range(2, x.dim()))
-        mu = a.sum(dims, keepdim=True) / n
-        var = torch.where(valid, a - mu, 0).square().sum(dims, keepdim=True) / n
+        n = valid.sum()
+        mu, centered, var = _moments(a, (0, *range(2, x.dim())), valid)
         if x.numel():
             _update(running_mean, mu.flatten(), momentum)
             _update(running_var, var.flatten() * n / (n - 1), momentum)
     else:
-        mu, var = _per_channel(running_mean, x), _per_channel(running_var, x)
-    y = (a - mu) / torch.sqrt(var + eps)
+        centered, var = a - _per_channel(running_mean, x), _per_channel(running_var, x)
+    y = centered / torch.sqrt(var + eps)
     y = _affine(y, _per_channel(weight, x), _per_channel(bias, x))
     return torch.where(valid, y, 0).to(x.dtype)
 
@@ -259,7 +261,7 @@ def weight_norm(
     a = _statistics_type(v)
     whole = dim is None or dim == -1
     others = [d for d in range(v.dim()) if whole or d != dim % v.dim()]
-    norm = a.square().sum(others, keepdim=not whole).sqrt()
+    norm = _in_range(a.square().sum(others, keepdim=not whole)).sqrt()
     return (g * a / norm).to(v.dtype)
 
 
@@ -419,9 +421,31 @@ def _trailing(normalized_shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(range(-len(normalized_shape), 0))
 
 
-def _moments(a: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    mu = a.mean(dims, keepdim=True)
-    return mu, (a - mu).square().mean(dims, keepdim=True)
+def _moments(
+    a: Tensor, dims: tuple[int, ...], valid: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """mu, a - mu and sigma^2, over the valid values.
+
+    The computed mean is off by its rounding, which may exceed the deviations: of a constant row, of
+    a mean of 1e8. The mean of the computed deviations is this error, and is subtracted as well.
+    Exactly computed it is 0 for every a, so it has no gradient.
+    """
+
+    def mean(t: Tensor) -> Tensor:
+        if valid is None:
+            return t.mean(dims, keepdim=True)
+        return torch.where(valid, t, 0).sum(dims, keepdim=True) / valid.sum()
+
+    mu = mean(a)
+    centered = a - mu
+    error = mean(centered).detach()
+    centered = centered - error
+    return mu + error, centered, _in_range(mean(centered.square()))
+
+
+def _in_range(square: Tensor) -> Tensor:
+    """NaN for squares that overflowed, since dividing by infinity would give zeros."""
+    return square.masked_fill(square == torch.inf, torch.nan)
 
 
 def _affine(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:

@@ -94,7 +94,7 @@ def _addresses(**tensors: Tensor) -> dict[str, int]:
 def _lstm_widths(units: int, variant: str) -> dict[str, int]:
     form = FORMS[variant]
     widths = dict.fromkeys(("hat_h", "hat_x")[: form.terms] or ("gates",), 4 * units)
-    return widths | {"cell": units, "scales": 2 * _groups(form) + 2}
+    return widths | {"cell": units, "scales": 2 * _groups(form) + 3}
 
 
 def _groups(form: Form) -> int:

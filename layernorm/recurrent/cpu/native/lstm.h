@@ -74,7 +74,7 @@ template <class T> struct LstmForward : Forward<LstmForward<T>, T, LstmMember<T>
     const int64_t place = 4 * (at * a.units + first);
     T* hat_h = a.hat_h ? out<T>(a.hat_h) + place : v;
     T* hat_x = a.hat_x ? out<T>(a.hat_x) + place : u;
-    T* scales = a.scales && team.leads(k) ? out<T>(a.scales) + at * (2 * a.groups + 2) : nullptr;
+    T* scales = a.scales && team.leads(k) ? out<T>(a.scales) + at * (2 * a.groups + 3) : nullptr;
     for (int64_t q = 0; q < a.groups && a.terms; ++q) {
       const auto of_h = scale(k, &Member::of_h, r * a.groups + q, 4 / a.groups);
       auto of_x = of_h;
@@ -102,8 +102,8 @@ template <class T> struct LstmForward : Forward<LstmForward<T>, T, LstmMember<T>
     const int64_t n = team.size(k), first = team.first(k);
     const auto s = scale(k, &Member::of_c, r, 1);
     if (a.scales && team.leads(k)) {
-      T* scales = out<T>(a.scales) + at * (2 * a.groups + 2) + 2 * a.groups;
-      scales[0] = s.mean, scales[1] = s.inverse;
+      T* scales = out<T>(a.scales) + at * (2 * a.groups + 3) + 2 * a.groups;
+      scales[0] = s.mean, scales[1] = s.error, scales[2] = s.inverse;
     }
     const T* o = (a.gates ? out<T>(a.gates) + 4 * (at * a.units + first) : m.kept + r * 4 * n) + 3 * n;
     const T* raw = a.cell ? out<T>(a.cell) + at * a.units + first : m.raw + r * n;
@@ -111,7 +111,7 @@ template <class T> struct LstmForward : Forward<LstmForward<T>, T, LstmMember<T>
     const T *gain = m.gain_c, *shift = m.shift_c;
     const bool carry = a.carry;
     each_unit<T>(n, [=](int64_t j) {
-      const T normalized = (raw[j] - s.mean) * s.inverse * gain[j] + shift[j];
+      const T normalized = s(raw[j]) * gain[j] + shift[j];
       c[j] = carry ? normalized : raw[j];
       y[j] = state[j] = o[j] * tanh_(normalized);
     });

@@ -78,12 +78,17 @@ template <class T> struct LstmBackward : Backward<LstmBackward<T>, T, LstmBackwa
                    : members[k].opened + r * 4 * n;
   }
 
+  // How the forward pass normalized the cell.
+  Scale<T> cell_scale(int64_t at) const {
+    const T* s = in<T>(a.scales) + at * (2 * a.groups + 3) + 2 * a.groups;
+    return {s[0], s[1], s[2]};
+  }
+
   // From dh' back through h' = o tanh(LN(c')), up to the norm.
   void output(int k, int64_t r, int64_t at) {
     const Member& m = members[k];
     const int64_t n = team.size(k), first = team.first(k), H = a.units;
-    const T* scales = in<T>(a.scales) + at * (2 * a.groups + 2) + 2 * a.groups;
-    const T mean = scales[0], inverse = scales[1];
+    const Scale<T> of_c = cell_scale(at);
     const T *cell = in<T>(a.cell) + at * H + first, *dy = in<T>(a.dy) + at * H + first;
     const T *dh_next = squads[team.squad(k)].dh + r * H + first, *dc = m.dc + r * n;
     const T* o = opened(k, r, at) + 3 * n;
@@ -94,7 +99,7 @@ template <class T> struct LstmBackward : Backward<LstmBackward<T>, T, LstmBackwa
     T plain = 0, along = 0;
 #pragma omp simd reduction(+ : plain, along)
     for (int64_t j = 0; j < n; ++j) {
-      const T hat = (cell[j] - mean) * inverse;
+      const T hat = of_c(cell[j]);
       const T q = tanh_(hat * gain_c[j] + shift_c[j]);
       const T grad = dy[j] + dh_next[j];
       dp[j] = grad * q * o[j] * (1 - o[j]);
@@ -112,10 +117,8 @@ template <class T> struct LstmBackward : Backward<LstmBackward<T>, T, LstmBackwa
   void cell_and_gates(int k, int64_t r, int64_t at, int64_t before) {
     const Member& m = members[k];
     const int64_t n = team.size(k), first = team.first(k), H = a.units;
-    const int64_t wide = 2 * a.groups + 2;
     const auto s = sums(k, &Member::of_c, r, 1);
-    const T* scales = in<T>(a.scales) + at * wide + 2 * a.groups;
-    const T mean = scales[0], inverse = scales[1];
+    const Scale<T> of_c = cell_scale(at);
     const T* cell = in<T>(a.cell) + at * H + first;
     const int64_t sequence = squads[team.squad(k)].steps.sequence(r);
     const T* c = (before < 0 ? in<T>(a.c0) + sequence * H : in<T>(a.cell) + before * H) + first;
@@ -126,12 +129,12 @@ template <class T> struct LstmBackward : Backward<LstmBackward<T>, T, LstmBackwa
     const T carry = a.carry ? 1 : 0;
 #pragma omp simd
     for (int64_t j = 0; j < n; ++j) {
-      const T hat = (cell[j] - mean) * inverse;
-      dc[j] = inverse * (dhat[j] - s.plain - hat * s.along) + (1 - carry) * dc[j];
+      const T hat = of_c(cell[j]);
+      dc[j] = of_c.inverse * (dhat[j] - s.plain - hat * s.along) + (1 - carry) * dc[j];
     }
     if (a.carry && before >= 0) {
-      const T* of_c = in<T>(a.scales) + before * wide + 2 * a.groups;
-      for (int64_t j = 0; j < n; ++j) dhat[j] = (c[j] - of_c[0]) * of_c[1];
+      const Scale<T> of_before = cell_scale(before);
+      for (int64_t j = 0; j < n; ++j) dhat[j] = of_before(c[j]);
       affine(dhat, dhat, m.gain_c, m.shift_c, n);
       c = dhat;
     }
@@ -162,7 +165,7 @@ template <class T> struct LstmBackward : Backward<LstmBackward<T>, T, LstmBackwa
     const Member& m = members[k];
     const int64_t n = team.size(k), each = 4 / a.groups * n, H = a.units;
     const int64_t place = 4 * (at * H + team.first(k)), to = 4 * (row * H + team.first(k));
-    const T* scales = in<T>(a.scales) + at * (2 * a.groups + 2);
+    const T* scales = in<T>(a.scales) + at * (2 * a.groups + 3);
     const T* p = m.p + r * 4 * n;
     T *dh_sums = squads[team.squad(k)].dh_sums, *dx_sums = squads[team.squad(k)].dx_sums;
     if (!a.terms) std::copy_n(p, 4 * n, dh_sums + to);

@@ -1,39 +1,49 @@
 // The moments of a layer whose units are split among the members of a team.
 #pragma once
+#include <limits>
 #include <type_traits>
 
 #include "arithmetic.h"
 
-// Mean and sum of squared deviations of one member's part of a row.
+// The mean of one member's part of a row; the error that rounding made in it, which may exceed the
+// deviations, if the mean is large; and the sum of squared deviations.
 template <class T> struct Moments {
-  T mean, deviations;
+  T mean, error, deviations;
 };
 
 template <class T> inline Moments<T> moments(const T* a, int64_t n) {
-  const T mean = n ? sum_over<T>(n, [=](auto at) { return at(a); }) / T(n) : T(0);
-  return {mean, sum_over<T>(n, [=](auto at) {
-            const auto off = at(a) - mean;
+  const T first = n ? a[0] : T(0);  // rows that vary little beside their mean keep all digits
+  const T off = sum_over<T>(n, [=](auto at) { return at(a) - first; }) / T(std::max<int64_t>(n, 1));
+  const T mean = first + off, error = first - mean + off;
+  return {mean, error, sum_over<T>(n, [=](auto at) {
+            const auto off = at(a) - mean - error;
             return off * off;
           })};
 }
 
-// 1/sqrt(var + eps) beside the mean: what normalizes a row.
+// What normalizes a row: its mean, the mean's error, and 1/sqrt(var + eps).
 template <class T> struct Scale {
-  T mean, inverse;
+  T mean, error, inverse;
+  T operator()(T a) const { return (a - mean - error) * inverse; }
 };
 
 // Put the members' parts together (Chan et al. 1983), always in the same order: part k has
-// count(k) of the `total` units.
+// count(k) of the `total` units. A variance beyond the range of T makes NaN of the row, not zeros.
 template <class T, class Part, class Count>
 inline Scale<T> together(int members, int64_t total, T eps, Part part, Count count) {
-  T mean = 0, deviations = 0;
+  const T share = 1 / T(total);
+  T mean = 0, error = 0, deviations = 0;
   for (int k = 0; k < members; ++k) mean += part(k).mean * T(count(k));
-  mean /= T(total);
+  mean *= share;
+  const auto from_mean = [&](int k) { return part(k).mean - mean + part(k).error; };
+  for (int k = 0; k < members; ++k) error += from_mean(k) * T(count(k));
+  error *= share;
   for (int k = 0; k < members; ++k) {
-    const T off = part(k).mean - mean;
+    const T off = from_mean(k) - error;
     deviations += part(k).deviations + T(count(k)) * off * off;
   }
-  return {mean, 1 / std::sqrt(deviations / T(total) + eps)};
+  const T root = std::sqrt(deviations * share + eps);
+  return {mean, error, std::isinf(root) ? std::numeric_limits<T>::quiet_NaN() : 1 / root};
 }
 
 // â = (a − μ)/σ to `hat`, and gain â + shift to `to`; any of the arrays may be the same.
@@ -42,7 +52,7 @@ inline void normalize(T* to, T* hat, const T* a, Scale<T> s, const T* gain, cons
                       int64_t n) {
 #pragma omp simd
   for (int64_t j = 0; j < n; ++j) {
-    const T normalized = (a[j] - s.mean) * s.inverse;
+    const T normalized = s(a[j]);
     hat[j] = normalized;
     to[j] = normalized * gain[j] + shift[j];
   }
