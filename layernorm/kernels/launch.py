@@ -96,8 +96,8 @@ def forward(
     x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, dims: int,
     eps: float, dtype: torch.dtype, keep: bool, centered: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """y of type `dtype`; x + residual; and, to `keep` for the gradient, every row's mean (if
-    `centered`) and 1 / sqrt(variance + eps). What is not there is an empty tensor."""
+    """y of type `dtype`; x + residual; and, to `keep` for the gradient, every row's mean with its
+    rounding error (if `centered`) and 1 / sqrt(variance + eps). What is not there is empty."""
     check_device(x)
     y, total, mean, rstd = allocate(x, residual, dims, dtype, keep, centered)
     if x.numel() == 0:
@@ -124,7 +124,7 @@ def allocate(
     return (
         x.new_empty(x.shape, dtype=dtype),
         x.new_empty((0,) if residual is None else x.shape),
-        x.new_empty(leading if centered else (0,), dtype=kind),
+        x.new_empty((*leading, 2) if centered and keep else (0,), dtype=kind),
         x.new_empty(leading, dtype=kind),
     )
 

@@ -1,10 +1,13 @@
 """The kernels of the GPU: normalization of rows, forward and backward, in Triton.
 
 A program works on a tile of ROWS rows at a time. A row that fits into a tile stays on chip: it is
-read once, its moments are taken in two passes over the registers (not as E[x²] - E[x]²), and it is
-written once. Longer rows pass in blocks, whose moments are merged (Chan, Golub, LeVeque 1979, eq.
-2.1), and are read a second time. ACC, in which everything is computed, is float64 for float64
+read once, centered twice in the registers as in `layernorm.functional`, and written once. Longer rows
+pass in blocks, less the mean of the first one, whose moments are merged (Chan, Golub, LeVeque 1979,
+eq. 2.1), and are read a second time. ACC, in which everything is computed, is float64 for float64
 inputs and float32 for all others.
+
+Beside each row's mean its rounding error is kept, which may exceed the deviations: `mean` has both,
+(rows, 2).
 
 Every kernel takes tensors that may be missing as None. `CENTERED` tells layer normalization from
 RMS normalization, for which the mean is taken to be zero. `no_type_check` keeps the test run's
@@ -39,12 +42,12 @@ def forward(
         a = _load_sum(from_x, from_residual, column, mask, ACC)
         if residual is not None:
             tl.store(total + to + column, a, mask=mask)
-        a = a.to(ACC)
-        mu, deviations = _moments(a, mask, width, CENTERED)
-        scale = tl.rsqrt(deviations / width + EPS)
-        _store_normalized(y + to, a, mu, scale, weight, bias, column, width, mask)
+        a, mu, error, deviations = _moments(a.to(ACC), mask, width, CENTERED)
+        scale = _scale(deviations / width, EPS)
+        _store_normalized(y + to, a, scale, weight, bias, column, width, mask)
     else:
         mu = tl.zeros((ROWS,), ACC)
+        error = tl.zeros((ROWS,), ACC)  # the mean of what is left when mu is subtracted
         deviations = tl.zeros((ROWS,), ACC)
         for start in range(0, width, BLOCK):
             mask = valid[:, None] & (start + column < width)
@@ -52,19 +55,26 @@ def forward(
             if residual is not None:
                 tl.store(total + to + start + column, a, mask=mask)
             here = tl.minimum(width - start, BLOCK)
-            block_mu, block_deviations = _moments(a.to(ACC), mask, here, CENTERED)
-            off = block_mu - mu
+            a = a.to(ACC)
+            if CENTERED:
+                if start == 0:
+                    mu = tl.sum(a, 1) / here
+                a = tl.where(mask, a - mu[:, None], 0.0)
+            _, block_mu, block_error, block_deviations = _moments(a, mask, here, CENTERED)
+            off = block_mu - error + block_error
             share = here.to(ACC) / (start + here)
-            mu += off * share
+            error += off * share
             deviations += block_deviations + off * off * share * start
-        scale = tl.rsqrt(deviations / width + EPS)
+        scale = _scale(deviations / width, EPS)
         for start in range(0, width, BLOCK):
             at = start + column
             mask = valid[:, None] & (at < width)
             a = _load_sum(from_x, from_residual, at, mask, ACC).to(ACC)
-            _store_normalized(y + to, a, mu, scale, weight, bias, at, width, mask)
+            a = a - mu[:, None] - error[:, None]
+            _store_normalized(y + to, a, scale, weight, bias, at, width, mask)
     if mean is not None:
-        tl.store(mean + row, mu, mask=valid)
+        tl.store(mean + 2 * row, mu, mask=valid)
+        tl.store(mean + 2 * row + 1, error, mask=valid)
     if rstd is not None:
         tl.store(rstd + row, scale, mask=valid)
 
@@ -80,14 +90,14 @@ def gradient_means(
     valid = row < rows
     from_dy = dy + _start(row, n1, n2, d0, d1, d2)[:, None]
     from_x = x + _start(row, n1, n2, x0, x1, x2)[:, None]
-    mu, scale = _statistics(mean, rstd, row, valid, ACC)
+    mu, error, scale = _statistics(mean, rstd, row, valid)
     sum_along = tl.zeros((ROWS,), ACC)
     sum_plain = tl.zeros((ROWS,), ACC)
     for start in range(0, width, BLOCK):
         column = start + tl.arange(0, BLOCK)[None, :]
         mask = valid[:, None] & (column < width)
         g = tl.load(from_dy + column, mask=mask, other=0.0).to(ACC)
-        hat = (tl.load(from_x + column, mask=mask, other=0.0).to(ACC) - mu) * scale
+        hat = (tl.load(from_x + column, mask=mask, other=0.0).to(ACC) - mu - error) * scale
         if weight is not None:
             g *= tl.load(weight + column, mask=column < width, other=0.0).to(ACC)
         sum_along += tl.sum(hat * g, 1)
@@ -120,8 +130,8 @@ def backward(
         from_dy = dy + _start(row, n1, n2, d0, d1, d2)[:, None]
         hat = tl.load(from_x + column, mask=mask, other=0.0).to(ACC)
         g = tl.load(from_dy + column, mask=mask, other=0.0).to(ACC)
-        mu, scale = _statistics(mean, rstd, row, valid, ACC)
-        hat = (hat - mu) * scale
+        mu, error, scale = _statistics(mean, rstd, row, valid)
+        hat = (hat - mu - error) * scale
         if dweight is not None:
             sum_dweight += g * hat
         if dbias is not None:
@@ -188,19 +198,30 @@ def _load_sum(from_x, from_residual, column, mask, ACC: tl.constexpr):
 @triton.jit
 @no_type_check
 def _moments(a, mask, count, CENTERED: tl.constexpr):
-    """The mean of each row's `count` values, and the sum of their squared deviations from it."""
+    """The deviations of each row's `count` values, their mean in two parts, and the sum of the
+    deviations' squares."""
     mu = tl.sum(a, 1) / count
+    error = tl.zeros_like(mu)
     if CENTERED:
         a = tl.where(mask, a - mu[:, None], 0.0)
+        error = tl.sum(a, 1) / count
+        a = tl.where(mask, a - error[:, None], 0.0)
     else:
-        mu = tl.zeros_like(mu)
-    return mu, tl.sum(a * a, 1)
+        mu = error
+    return a, mu, error, tl.sum(a * a, 1)
 
 
 @triton.jit
 @no_type_check
-def _store_normalized(to, a, mu, scale, weight, bias, column, width, mask):
-    a = (a - mu[:, None]) * scale[:, None]
+def _scale(variance, EPS: tl.constexpr):
+    """1 / sqrt(variance + eps); NaN, so that the row is, where the squares have overflowed."""
+    return tl.where(variance == float("inf"), float("nan"), tl.rsqrt(variance + EPS))
+
+
+@triton.jit
+@no_type_check
+def _store_normalized(to, a, scale, weight, bias, column, width, mask):
+    a *= scale[:, None]
     if weight is not None:
         a *= tl.load(weight + column, mask=column < width, other=0.0).to(a.dtype)
     if bias is not None:
@@ -210,10 +231,12 @@ def _store_normalized(to, a, mu, scale, weight, bias, column, width, mask):
 
 @triton.jit
 @no_type_check
-def _statistics(mean, rstd, row, valid, ACC: tl.constexpr):
-    """Means and scales of rows, each as a column; rows that do not exist have mean and scale 0."""
+def _statistics(mean, rstd, row, valid):
+    """Means, their errors and scales of rows, each as a column; 0 for rows that do not exist."""
     scale = tl.load(rstd + row, mask=valid, other=0.0)[:, None]
     mu = tl.zeros_like(scale)
+    error = mu
     if mean is not None:
-        mu = tl.load(mean + row, mask=valid, other=0.0)[:, None]
-    return mu, scale
+        mu = tl.load(mean + 2 * row, mask=valid, other=0.0)[:, None]
+        error = tl.load(mean + 2 * row + 1, mask=valid, other=0.0)[:, None]
+    return mu, error, scale

@@ -56,3 +56,55 @@ def distance(*case, **options) -> float:
         float((g - e).abs().max() / max(1.0, float(e.abs().max())))
         for e, g in zip(expected, got, strict=True)
     )
+
+
+def far_from_zero(module, kind: str, units: int, variant: str = "paper", move=tuple) -> float:
+    """How far 2^55, added to all that is normalized, takes values and gradients of one step.
+
+    Products and sums are exact, so it changes nothing. In cell_only, which normalizes nothing else,
+    it is the cell that is far from zero; the gates are open.
+    """
+    w = weights(kind, 2, units, variant)
+    steps = 8.0 * (torch.arange(len(w.w_ih), dtype=torch.float64) * 7 % 5)
+    w = w._replace(w_ih=torch.stack([torch.ones_like(steps), steps], 1).requires_grad_())
+    cell, results = variant == "cell_only", []
+    for where, mean in ((definition, 0.0), (module, 2.0**55)):
+        x = torch.tensor([[0.0, 1], [0, -1], [0, 3]], dtype=torch.float64)
+        x[:, 0] = 2.0**55 if cell else mean
+        c = mean + steps[:units].expand(3, units) if cell else draw(3, units, seed=22)
+        states = [torch.zeros(3, units, dtype=torch.float64), c.detach()][: 1 + (kind == "lstm")]
+        at = x.requires_grad_(), [s.requires_grad_() for s in states], w
+        values, gradients = one_step(where, kind, variant, *(move(at) if where is module else at))
+        gradients[1 + len(states)] = gradients[1 + len(states)][:, 1]  # the other has the factor
+        results.append([*values[: 2 if cell else 3], *gradients])
+    return max(map(difference, *results))
+
+
+def overflow(module, kind: str, units: int, variant: str = "paper", move=tuple) -> float:
+    """How far values and x's gradient are from the definition's, which are NaN in one sequence."""
+    w = weights(kind, 2, units, variant)
+    x, h, c = (draw(3, n, seed=20 + n).detach() for n in (2, units, units + 1))
+    for t in (x, c):
+        t[1] *= 1e160
+    states = [h, c[:, 1:]][: 1 + (kind == "lstm")]
+    at, results = (x.requires_grad_(), [s.clone().requires_grad_() for s in states], w), []
+    for where in (definition, module):
+        values, gradients = one_step(where, kind, variant, *(move(at) if where is module else at))
+        results.append([*values, gradients[0]])
+    assert results[0][0].isnan().any(1).tolist() == [False, True, False]
+    return max(map(difference, *results))
+
+
+def one_step(module, kind, variant, x, states, w):
+    values = getattr(module, kind)(x, None, *states, w, 1e-5, *[variant][: kind == "lstm"])
+    slopes = [draw(*v.shape, seed=30 + k).detach().to(v) for k, v in enumerate(values)]
+    return list(values), list(torch.autograd.grad(values, [x, *states, *leaves(w)], slopes))
+
+
+def difference(expected: torch.Tensor, got: torch.Tensor) -> float:
+    """The largest, relative to the size of what it is a difference of; NaN belongs to NaN."""
+    expected, got = expected.detach().cpu(), got.detach().cpu()
+    if not torch.equal(expected.isnan(), got.isnan()):
+        return float("inf")
+    expected, got = expected.nan_to_num(), got.nan_to_num()
+    return float((got - expected).abs().max() / max(1.0, float(expected.abs().max())))

@@ -80,7 +80,7 @@ def allocate(inputs: Inputs, settings: Settings) -> list[Tensor]:
     ]
     if not settings.keep:
         return outputs
-    statistics = 2 * len(form.norms) + (2 if form.cell else 0)
+    statistics = 3 * (len(form.norms) + form.cell)
     outputs += [
         x.new_empty(rows, per_row),
         x.new_empty(rows, units),
@@ -90,7 +90,8 @@ def allocate(inputs: Inputs, settings: Settings) -> list[Tensor]:
     if form.terms == 2:
         outputs += [x.new_empty(rows, n * units, dtype=wide) for n in form.norms]
         outputs += [x.new_empty(rows, per_row)]
-        outputs += [x.new_empty(rows, dtype=wide) for _ in range(2 * len(form.norms))]
+        for _ in form.norms:
+            outputs += [x.new_empty(rows, 2, dtype=wide), x.new_empty(rows, dtype=wide)]
     return outputs
 
 
@@ -177,7 +178,7 @@ def _recurrent_norms(form: Form, p: Tensor, arrays: Arrays, units: int) -> dict[
     for k, span in enumerate(spans(form, units)):
         # the candidate's recurrent term has a gradient of its own, the last of the GRU's p
         of_p = slice(span.start + units, span.stop + units) if k and not form.cell else span
-        mean, rstd = arrays.stats[:, k], arrays.stats[:, count + k]
+        mean, rstd = arrays.stats[:, k : count + k + 1 : count], arrays.stats[:, 2 * count + k]
         parts.append(column_sums(p[:, of_p], arrays.a[:, span], mean, rstd))
     if not parts:
         return {"bias_h": column_sums(p)[0]}

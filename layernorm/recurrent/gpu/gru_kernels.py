@@ -7,7 +7,7 @@ over the candidate:
     z_gates     (rows, 2H): LN(W_x x) and the biases outside, of the gates r and z
     z_new       (rows, H): the same of the candidate n
     states      (rows, H): the state before the step in ACC;  before: the same, for the product
-    stats       (rows, 4): means of both norms, then their scales
+    stats       (rows, 6): of both norms the means, the means' errors, the scales
 """
 
 from typing import no_type_check
@@ -20,6 +20,7 @@ from layernorm.recurrent.gpu.math import (
     centered,
     normalize,
     put,
+    scale,
     sigmoid,
     tanh,
     through,
@@ -50,14 +51,19 @@ def forward(
     mean = tl.sum(r + z, 0) / (2 * units)
     r = centered(r, mean, units, BLOCK)
     z = centered(z, mean, units, BLOCK)
-    rstd = tl.rsqrt(tl.sum(r * r + z * z, 0) / (2 * units) + EPS)
-    n, mean_n, rstd_n = normalize(n, units, EPS, BLOCK)
+    error = tl.sum(r + z, 0) / (2 * units)
+    r = centered(r, error, units, BLOCK)
+    z = centered(z, error, units, BLOCK)
+    rstd = scale(tl.sum(r * r + z * z, 0) / (2 * units), EPS)
+    n, mean_n, error_n, rstd_n = normalize(n, units, EPS, BLOCK)
     if stats is not None:
-        keep = stats + place * 4
+        keep = stats + place * 6
         tl.store(keep, mean)
         tl.store(keep + 1, mean_n)
-        tl.store(keep + 2, rstd)
-        tl.store(keep + 3, rstd_n)
+        tl.store(keep + 2, error)
+        tl.store(keep + 3, error_n)
+        tl.store(keep + 4, rstd)
+        tl.store(keep + 5, rstd_n)
     r = sigmoid(r * rstd * gain_r + add_r + x_r)
     z = sigmoid(z * rstd * gain_z + add_z + x_z)
     n = tanh(x_n + r * (n * gain_n + add_n))
@@ -84,12 +90,13 @@ def backward(
     """
     row = tl.program_id(0).to(tl.int64)
     place = at + row
-    of_a, kept, of_gates = a + place * 3 * units, stats + place * 4, z_gates + place * 2 * units
+    of_a, kept, of_gates = a + place * 3 * units, stats + place * 6, z_gates + place * 2 * units
     mean, mean_n = tl.load(kept), tl.load(kept + 1)
-    rstd, rstd_n = tl.load(kept + 2), tl.load(kept + 3)
-    hat_r = (block(of_a, 0, units, ACC, BLOCK) - mean) * rstd
-    hat_z = (block(of_a, 1, units, ACC, BLOCK) - mean) * rstd
-    hat_n = (block(of_a, 2, units, ACC, BLOCK) - mean_n) * rstd_n
+    error, error_n = tl.load(kept + 2), tl.load(kept + 3)
+    rstd, rstd_n = tl.load(kept + 4), tl.load(kept + 5)
+    hat_r = (block(of_a, 0, units, ACC, BLOCK) - mean - error) * rstd
+    hat_z = (block(of_a, 1, units, ACC, BLOCK) - mean - error) * rstd
+    hat_n = (block(of_a, 2, units, ACC, BLOCK) - mean_n - error_n) * rstd_n
     gain_r, add_r = _affine(gain, shift, 0, units, ACC, BLOCK)
     gain_z, add_z = _affine(gain, shift, 1, units, ACC, BLOCK)
     gain_n, add_n = _affine(gain, shift, 2, units, ACC, BLOCK)

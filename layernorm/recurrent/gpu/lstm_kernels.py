@@ -1,13 +1,13 @@
 """One step of the layer-normalized LSTM on the GPU, all but the product W_h h.
 
-A program has one sequence's row of the step, all of it on chip: the norms' moments are taken in two
+A program has one sequence's row of the step, all of it on chip: the norms' moments are taken in
 passes over registers, in float32 (ACC; float64 for float64), the cell's state stays in it.
 
     a       (rows, 4H): W_h h, or with one term or none (z is None) W_h h + W_x x
     z       (rows, 4H): LN(W_x x) and all biases (two terms), else None
     gain    (4H,) of the norm of a, None if it has none; shift (4H,): what is added where z is None
     cells   (rows, H): the cell before the step;  before (rows, H): the state, for the next product
-    stats   (rows, 2 GROUPS + 2): means and scales of a's norms, then of the cell's
+    stats   (rows, 3 GROUPS + 3): means, their errors and scales of a's norms, then of the cell's
 
 All of them hold all steps; a step's rows begin at `at`. Gates stand in the order i, f, g, o.
 """
@@ -22,6 +22,7 @@ from layernorm.recurrent.gpu.math import (
     centered,
     normalize,
     put,
+    scale,
     sigmoid,
     tanh,
     through,
@@ -54,41 +55,52 @@ def forward(
     add_c = block(shift_c, 0, units, ACC, BLOCK)
     keep = stats
     if stats is not None:
-        keep = stats + place * (2 * GROUPS + 2)
+        keep = stats + place * (3 * GROUPS + 3)
     if GROUPS == 1:
         mean = tl.sum(i + f + g + o, 0) / (4 * units)
         i = centered(i, mean, units, BLOCK)
         f = centered(f, mean, units, BLOCK)
         g = centered(g, mean, units, BLOCK)
         o = centered(o, mean, units, BLOCK)
-        rstd = tl.rsqrt(tl.sum(i * i + f * f + g * g + o * o, 0) / (4 * units) + EPS)
+        error = tl.sum(i + f + g + o, 0) / (4 * units)
+        i = centered(i, error, units, BLOCK)
+        f = centered(f, error, units, BLOCK)
+        g = centered(g, error, units, BLOCK)
+        o = centered(o, error, units, BLOCK)
+        rstd = scale(tl.sum(i * i + f * f + g * g + o * o, 0) / (4 * units), EPS)
         i, f, g, o = i * rstd, f * rstd, g * rstd, o * rstd
         if stats is not None:
             tl.store(keep, mean)
-            tl.store(keep + 1, rstd)
+            tl.store(keep + 1, error)
+            tl.store(keep + 2, rstd)
     if GROUPS == 4:
-        i, mean_i, rstd_i = normalize(i, units, EPS, BLOCK)
-        f, mean_f, rstd_f = normalize(f, units, EPS, BLOCK)
-        g, mean_g, rstd_g = normalize(g, units, EPS, BLOCK)
-        o, mean_o, rstd_o = normalize(o, units, EPS, BLOCK)
+        i, mean_i, error_i, rstd_i = normalize(i, units, EPS, BLOCK)
+        f, mean_f, error_f, rstd_f = normalize(f, units, EPS, BLOCK)
+        g, mean_g, error_g, rstd_g = normalize(g, units, EPS, BLOCK)
+        o, mean_o, error_o, rstd_o = normalize(o, units, EPS, BLOCK)
         if stats is not None:
             tl.store(keep, mean_i)
             tl.store(keep + 1, mean_f)
             tl.store(keep + 2, mean_g)
             tl.store(keep + 3, mean_o)
-            tl.store(keep + 4, rstd_i)
-            tl.store(keep + 5, rstd_f)
-            tl.store(keep + 6, rstd_g)
-            tl.store(keep + 7, rstd_o)
+            tl.store(keep + 4, error_i)
+            tl.store(keep + 5, error_f)
+            tl.store(keep + 6, error_g)
+            tl.store(keep + 7, error_o)
+            tl.store(keep + 8, rstd_i)
+            tl.store(keep + 9, rstd_f)
+            tl.store(keep + 10, rstd_g)
+            tl.store(keep + 11, rstd_o)
     i = sigmoid(i * gain_i + add_i)
     f = sigmoid(f * gain_f + add_f)
     g = tanh(g * gain_g + add_g)
     o = sigmoid(o * gain_o + add_o)
     c = f * c + i * g
-    hat, mean_c, rstd_c = normalize(c, units, EPS, BLOCK)
+    hat, mean_c, error_c, rstd_c = normalize(c, units, EPS, BLOCK)
     if stats is not None:
-        tl.store(keep + 2 * GROUPS, mean_c)
-        tl.store(keep + 2 * GROUPS + 1, rstd_c)
+        tl.store(keep + 3 * GROUPS, mean_c)
+        tl.store(keep + 3 * GROUPS + 1, error_c)
+        tl.store(keep + 3 * GROUPS + 2, rstd_c)
     normalized = hat * gain_of_c + add_c
     h = o * tanh(normalized)
     if CARRY:
@@ -119,7 +131,7 @@ def backward(
     """
     row = tl.program_id(0).to(tl.int64)
     place = at + row
-    of_a, kept = a + place * 4 * units, stats + place * (2 * GROUPS + 2)
+    of_a, kept = a + place * 4 * units, stats + place * (3 * GROUPS + 3)
     hat_i, rstd_i = _hat(of_a, kept, 0, units, GROUPS, ACC, BLOCK)
     hat_f, rstd_f = _hat(of_a, kept, 1, units, GROUPS, ACC, BLOCK)
     hat_g, rstd_g = _hat(of_a, kept, 2, units, GROUPS, ACC, BLOCK)
@@ -133,8 +145,9 @@ def backward(
     g = tanh(hat_g * gain_g + add_g)
     o = sigmoid(hat_o * gain_o + add_o)
     c = block(cells + place * units, 0, units, ACC, BLOCK)
-    mean_c, rstd_c = tl.load(kept + 2 * GROUPS), tl.load(kept + 2 * GROUPS + 1)
-    hat = (f * c + i * g - mean_c) * rstd_c
+    mean_c, error_c = tl.load(kept + 3 * GROUPS), tl.load(kept + 3 * GROUPS + 1)
+    rstd_c = tl.load(kept + 3 * GROUPS + 2)
+    hat = (f * c + i * g - mean_c - error_c) * rstd_c
     gain_of_c = block(gain_c, 0, units, ACC, BLOCK)
     q = tanh(hat * gain_of_c + block(shift_c, 0, units, ACC, BLOCK))
 
@@ -191,8 +204,8 @@ def _hat(of_a, kept, K: tl.constexpr, units, GROUPS: tl.constexpr, ACC: tl.const
     rstd = tl.full((), 1.0, ACC)
     if GROUPS > 0:
         group: tl.constexpr = K if GROUPS == 4 else 0
-        rstd = tl.load(kept + GROUPS + group)
-        hat = (hat - tl.load(kept + group)) * rstd
+        rstd = tl.load(kept + 2 * GROUPS + group)
+        hat = (hat - tl.load(kept + group) - tl.load(kept + GROUPS + group)) * rstd
     return hat, rstd
 
 

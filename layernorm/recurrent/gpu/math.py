@@ -48,12 +48,22 @@ def centered(a, mean, units, BLOCK: tl.constexpr):
 
 @triton.jit
 @no_type_check
+def scale(variance, EPS: tl.constexpr):
+    """1 / sqrt(variance + eps); NaN, so that the row is, where the squares have overflowed."""
+    return tl.where(variance == float("inf"), float("nan"), tl.rsqrt(variance + EPS))
+
+
+@triton.jit
+@no_type_check
 def normalize(a, units, EPS: tl.constexpr, BLOCK: tl.constexpr):
-    """(a - mean) / sqrt(variance + eps) of one block, its mean, and what it was multiplied by."""
+    """(a - mean) / sqrt(variance + eps) of one block, its mean and the mean's rounding error, which
+    is subtracted too (`layernorm.functional`), and what it was multiplied by."""
     mean = tl.sum(a, 0) / units
     a = centered(a, mean, units, BLOCK)
-    rstd = tl.rsqrt(tl.sum(a * a, 0) / units + EPS)
-    return a * rstd, mean, rstd
+    error = tl.sum(a, 0) / units
+    a = centered(a, error, units, BLOCK)
+    rstd = scale(tl.sum(a * a, 0) / units, EPS)
+    return a * rstd, mean, error, rstd
 
 
 @triton.jit

@@ -17,7 +17,7 @@ AT_ONCE = 8  # programs of a multiprocessor
 @triton.jit(do_not_specialize=["count"])
 @no_type_check
 def partial_sums(
-    dy, a, mean, rstd, plain, along, count, width, from_dy, from_a, from_mean,
+    dy, a, mean, rstd, plain, along, count, width, from_dy, from_a, from_mean, to_error,
     ACC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Sum the columns of dy and of dy (a - mean) rstd, over every so many-th tile of rows."""
@@ -33,8 +33,9 @@ def partial_sums(
         if a is not None:
             hat = tl.load(a + row[:, None] * from_a + column[None, :], mask=mask, other=0.0).to(ACC)
             mu = tl.load(mean + row * from_mean, mask=row < count, other=0.0)
+            error = tl.load(mean + row * from_mean + to_error, mask=row < count, other=0.0)
             scale = tl.load(rstd + row * from_mean, mask=row < count, other=0.0)
-            sum_along += d * (hat - mu[:, None]) * scale[:, None]
+            sum_along += d * (hat - mu[:, None] - error[:, None]) * scale[:, None]
     to = tl.program_id(0).to(tl.int64) * width + column
     tl.store(plain + to, tl.sum(sum_plain, 0), mask=inside)
     if a is not None:
@@ -47,8 +48,8 @@ def column_sums(
     """The sums over the rows of dy (N, M), and of dy times a's normalized values.
 
     Args:
-        a: (N, M), normalized by mean and rstd, (N,) of one stride. Neither they nor dy need be
-            contiguous, but for a row's elements.
+        a: (N, M), normalized by mean, with its error (N, 2), and rstd, (N,), whose rows have one
+            stride. Neither they nor dy need be contiguous, but for a row's elements.
     """
     count, width = dy.shape
     acc = launch._accumulator(dy)[1]
@@ -58,7 +59,7 @@ def column_sums(
     partial = [dy.new_empty(programs, width) for _ in range(1 if a is None else 2)]
     partial_sums[(programs, blocks)](
         dy, a, mean, rstd, partial[0], None if a is None else partial[1], count, width,
-        dy.stride(0), 0 if a is None else a.stride(0), 0 if a is None else mean.stride(0),
+        dy.stride(0), 0 if a is None else a.stride(0), *((0, 0) if a is None else mean.stride()),
         ACC=acc, ROWS=ROWS, BLOCK=COLUMNS,
     )  # fmt: skip
     totals = [torch.empty_like(part[0]) for part in partial]

@@ -7,7 +7,7 @@ import gc
 import pytest
 import torch
 from library.oracle import assert_rounded
-from recurrent.recurrent_fused import distance, draw, leaves, weights
+from recurrent.recurrent_fused import distance, draw, far_from_zero, leaves, overflow, weights
 
 from layernorm.recurrent import cpu, definition
 from layernorm.recurrent.cpu import binding, build, operators
@@ -46,6 +46,15 @@ def test_squads_of_threads(kind, variant, count, reverse):
     The last squads' sequences end first."""
     with threads(count):
         assert distance(kind, [26, 26, 20, 11, 9, 3], 7, 101, variant, reverse) < 1e-11
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize(("kind", "variant"), NETS)
+def test_large_means_and_overflow(kind, variant, count):
+    with threads(count):
+        assert far_from_zero(definition, kind, 101, variant) < 1e-11
+        assert far_from_zero(cpu, kind, 101, variant) < 1e-11
+        assert overflow(cpu, kind, 101, variant) < 1e-11
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])

@@ -18,7 +18,7 @@ from recurrent.gpu.kernel_recurrent import (
     run,
     tensors,
 )
-from recurrent.recurrent_fused import leaves
+from recurrent.recurrent_fused import far_from_zero, leaves, overflow
 
 from layernorm.kernels import launch
 from layernorm.recurrent import definition, gpu
@@ -39,6 +39,13 @@ def test_sequences_of_several_lengths(kind, form, reverse):
 def test_equally_long_sequences(kind, form):
     """And as many units as a block has."""
     agrees(Case(kind, form, (2, 2, 2), units=8, inputs=3))
+
+
+@FORMS
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value):RuntimeWarning")  # numpy's
+def test_large_means_and_overflow(kind, form):
+    for case in (far_from_zero, overflow):
+        assert case(gpu, kind, 7, form, lambda at: converted(at, F64)) < 1e-11
 
 
 @KINDS
@@ -169,10 +176,10 @@ def test_column_sums(programs, monkeypatch):
     monkeypatch.setattr(launch, "_chip", lambda device: launch.Chip(programs, 0))
     monkeypatch.setattr(sums, "ROWS", 4)
     monkeypatch.setattr(sums, "AT_ONCE", 2)  # for two blocks of columns
-    whole = torch.randn(37, 90, dtype=F64, generator=torch.Generator().manual_seed(1))
+    whole = torch.randn(37, 91, dtype=F64, generator=torch.Generator().manual_seed(1))
     whole = whole.to(DEVICE)
     dy, a, stats = whole[:, 3:70], whole[:, 20:87], whole[:, 88:]
-    plain, along = sums.column_sums(dy, a, stats[:, 0], stats[:, 1])
+    plain, along = sums.column_sums(dy, a, stats[:, :2], stats[:, 2])
     torch.testing.assert_close(plain, dy.sum(0))
-    torch.testing.assert_close(along, (dy * (a - stats[:, :1]) * stats[:, 1:]).sum(0))
+    torch.testing.assert_close(along, (dy * (a - stats[:, :2].sum(1, True)) * stats[:, 2:]).sum(0))
     assert torch.equal(sums.column_sums(dy)[0], plain)

@@ -126,9 +126,9 @@ template <class T> inline T expm1(T x) {
   std::memcpy(&power, &bits, sizeof power);
   return power * series + (power - 1);
 }
-template <class T> inline T sigmoid(T x) { return 1 / (2 + expm1(-x)); }
+template <class T> inline T sigmoid(T x) { return 1 / (2 + expm1<T>(-x)); }
 template <class T> inline T tanh_(T x) {
-  const T e = expm1(2 * std::fabs(x));
+  const T e = expm1<T>(2 * std::fabs(x));
   return std::copysign(e / (e + 2), x);
 }
 
