@@ -60,8 +60,8 @@ def forward(
                 if start == 0:
                     mu = tl.sum(a, 1) / here
                 a = tl.where(mask, a - mu[:, None], 0.0)
-            _, block_mu, block_error, block_deviations = _moments(a, mask, here, CENTERED)
-            off = block_mu - error + block_error
+            _, block_mu, _, block_deviations = _moments(a, mask, here, CENTERED)
+            off = block_mu - error
             share = here.to(ACC) / (start + here)
             error += off * share
             deviations += block_deviations + off * off * share * start

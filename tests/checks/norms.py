@@ -6,7 +6,17 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from library.oracle import assert_close, assert_rounded, condition, draw, exact
+from library.oracle import (
+    OVERFLOWING,
+    SCALES,
+    assert_close,
+    assert_no_zeros,
+    assert_rounded,
+    condition,
+    draw,
+    exact,
+    hard_rows,
+)
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -109,12 +119,45 @@ def agrees_with_exact_arithmetic(f, name):
     norm = NORMS[name]
     for mean, std, eps in ((0, 1, 0.1), (1e4, 1, 1e-5), (1e4, 1e-3, 1e-12), (0, 1e-10, 1e-20)):
         x, w, b = _arguments(name, (3, 4, 5), mean=mean, std=std)
-        rows = [exact(row, eps, norm.centered) for row in norm.rows(x).tolist()]
-        y = norm.unrows(torch.tensor(rows, dtype=torch.float64), x.shape)
-        got = norm.call(f, x, w, b, eps)
-        w, b = (t.view(*t.shape, *[1] * (x.dim() - 1 - t.dim())) for t in (w, b))
-        y = y * w + b if norm.centered else y * w
-        assert_close(got, y, 1e-12 * _condition(name, x))
+        assert_close(norm.call(f, x, w, b, eps), _exactly(name, x, w, b, eps), 1e-12)
+
+
+def _exactly(name, x, w, b, eps):
+    norm = NORMS[name]
+    rows = [exact(row, eps, norm.centered) for row in norm.rows(x).tolist()]
+    y = norm.unrows(torch.tensor(rows, dtype=torch.float64), x.shape)
+    w, b = (t.view(*t.shape, *[1] * (x.dim() - 1 - t.dim())) for t in (w, b))
+    return y * w + b if norm.centered else y * w
+
+
+# of an input whose four rows are normalized each by itself
+FOUR = {"group_norm": (2, 2), "instance_norm": (2, 2), "batch_norm": (1, 4)}
+
+
+@check(*ALL)
+def constant_rows_and_large_means(f, name):
+    """As exact as rounding allows where the mean is centered of its own rounding error too."""
+    for width in (7, 257):
+        shape = torch.Size((*FOUR.get(name, (4, 1)), width))
+        _, w, b = (t.float() for t in _arguments(name, shape))
+        x = NORMS[name].unrows(hard_rows(width), shape)
+        doubles = [t.double() for t in (x, w, b)]
+        definition = functools.partial(NORMS[name].call, getattr(functional, name), *doubles, 1e-5)
+        got = NORMS[name].call(f, x, w, b, 1e-5)
+        expected = _exactly(name, *doubles, 1e-5)
+        assert_rounded([got], lambda d=definition: [d()], expected=[expected])
+
+
+@check(*ALL)
+def overflow_gives_no_zeros(f, name):
+    """Nor anything else that is wrong: torch's rms_norm and batch_norm give zeros."""
+    for dtype, scale in SCALES:
+        shape = torch.Size((*FOUR.get(name, (4, 1)), 4))
+        x = NORMS[name].unrows(OVERFLOWING * scale, shape).to(dtype)
+        ones = torch.ones(NORMS[name].affine(shape)).double()
+        expected = _exactly(name, x.double(), ones, 0 * ones, 1e-5)
+        got = NORMS[name].call(f, x, None, None, 1e-5)
+        assert_no_zeros(got, expected)
 
 
 @check(*ALL)
@@ -173,6 +216,8 @@ def nan_and_infinity_as_in_torch(f, name):
         x, w, b = _arguments(name, (3, 4, 5))
         x[1, 2, 3] = bad
         got, expected = (NORMS[name].call(g, x, w, b, 1e-5) for g in (f, NORMS[name].torch))
+        if name == "rms_norm":  # torch's gives the other units of the case zeros
+            expected[1] = float("nan")
         assert torch.equal(got.isnan(), expected.isnan())
         assert torch.equal(got.isinf(), expected.isinf())
         assert_close(got.nan_to_num(), expected.nan_to_num(), 1e-12)

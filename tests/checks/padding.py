@@ -99,7 +99,7 @@ def masked_half_precision(f, _):
     """Statistics in float32; the 2301 valid positions are a number that float16 does not have."""
     mask = torch.ones(2, 1301, dtype=torch.bool)
     mask[1, 1000:] = False
-    for dtype in (torch.float16, torch.bfloat16):
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
         x = draw(2, 3, 1301, mean=10.0).to(dtype)
         got = f(x, None, None, training=True, mask=mask).movedim(1, -1)[mask]
         packed = x.double().movedim(1, -1)[mask]

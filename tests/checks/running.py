@@ -42,6 +42,16 @@ def default_momentum_is_torchs(f, name):
         assert_close(got, expected, FLOAT32)
 
 
+@check("instance_norm", "batch_norm")
+def running_means_of_constants(f, _):
+    """Sums of seven are rounded; the mean's rounding error is a part of it."""
+    x = draw(1, 200, mean=1e4, std=1e3).float()[..., None].expand(1, 200, 7)
+    mean, var = torch.zeros(200), torch.ones(200)
+    f(x, mean, var, None, None, True, 1.0)
+    assert torch.equal(mean, x[0, :, 0])
+    assert var.abs().max() < 1e-12
+
+
 @check("batch_norm")
 def hand_worked_batch_norm(f, _):
     """(1, 3): mean 2, biased variance 1 normalizes, unbiased variance 2 is remembered."""

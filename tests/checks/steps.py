@@ -3,7 +3,7 @@
 import math
 
 import torch
-from library.oracle import assert_close, assert_rounded, draw, scalar_layer_norm
+from library.oracle import assert_close, assert_no_zeros, assert_rounded, draw, scalar_layer_norm
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -138,6 +138,30 @@ def is_torchs_cell_when_gains_and_biases_undo_the_norms(f, name):
             got = f(x, *states, *weights, b, undo(a_x, 10, 5), undo(a_h, 10, 5), 0.0)
     for mine, torchs in zip(_outputs(got), expected, strict=True):
         assert_close(mine, torchs, 1e-12)
+
+
+@check(*STEPS)
+def large_means_change_nothing(f, name):
+    """Summed inputs 2^55 + 8 k are exact, and normalized as 8 k."""
+    arguments = _arguments(name, inputs=2, hidden=7)
+    w_ih = 3 if name == "ln_lstm_step" else 2
+    steps = 8.0 * (torch.arange(len(arguments[w_ih])) * 3 % 5).double()
+    arguments[1] = torch.zeros_like(arguments[1])
+    arguments[w_ih] = torch.stack([torch.ones_like(steps), steps], 1)
+    results = []
+    for mean in (0.0, 2.0**55):
+        arguments[0] = torch.tensor([[mean, 1.0], [mean, -1.0]]).double()
+        results.append(_outputs(f(*arguments, EPS)))
+    for expected, got in zip(*results, strict=True):
+        assert_close(got, expected, 1e-12)
+
+
+@check(*STEPS)
+def overflow_gives_no_zeros(f, name):
+    x, *rest = _arguments(name)
+    expected, results = (_outputs(f(x * scale, *rest, EPS)) for scale in (1e100, 1e200))
+    for got, right in zip(results, expected, strict=True):
+        assert_no_zeros(got, right)
 
 
 @check(*STEPS)

@@ -1,7 +1,7 @@
 """Checks of weight normalization."""
 
 import torch
-from library.oracle import assert_close, assert_rounded, draw
+from library.oracle import OVERFLOWING, SCALES, assert_close, assert_no_zeros, assert_rounded, draw
 from torch.autograd import gradcheck, gradgradcheck
 
 from checks.registry import check
@@ -31,6 +31,14 @@ def weight_norm_derivatives(f, _):
     v, g = draw(3, 4).requires_grad_(), draw(3, 1, seed=1).requires_grad_()
     assert gradcheck(f, (v, g))
     assert gradgradcheck(f, (v, g))
+
+
+@check("weight_norm")
+def overflow_gives_no_zeros(f, _):
+    for dtype, scale in SCALES:
+        v, g = (OVERFLOWING * scale).to(dtype), torch.ones(4, 1, dtype=dtype)
+        expected = v.double() / scale / (v.double() / scale).norm(dim=1, keepdim=True)
+        assert_no_zeros(f(v, g), expected)
 
 
 @check("weight_norm")

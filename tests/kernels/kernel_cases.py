@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from library.oracle import assert_rounded, draw
+from library.oracle import (
+    OVERFLOWING,
+    SCALES,
+    assert_no_zeros,
+    assert_rounded,
+    draw,
+    hard_rows,
+)
 from torch import Tensor
 
 from layernorm import functional
@@ -117,6 +124,19 @@ def case(name: str, shape: tuple, dtype: torch.dtype, dims: int = 1, mean=0.5, s
     """One comparison, with all parameters."""
     x, parameters = arguments(name, shape, dims, mean=mean, std=std)
     agrees(name, x, parameters, dtype, dims=dims, **options)
+
+
+def hard(name: str) -> None:
+    """Rows that vary little beside their mean."""
+    agrees(name, hard_rows(71), arguments(name, (4, 71))[1], torch.float32)
+
+
+def overflow(name: str) -> None:
+    kernel, _, definition = KERNELS[name]
+    for dtype, scale in SCALES:
+        x = (OVERFLOWING.repeat(1, 10) * scale).to(dtype)
+        expected = definition(x.double() / scale, (40,), eps=0.0)
+        assert_no_zeros(kernel(x.to(DEVICE), (40,)).cpu(), expected)
 
 
 def with_rows(source: str, folder, name: str = "mutant"):

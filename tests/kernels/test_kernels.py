@@ -10,6 +10,8 @@ from kernels.kernel_cases import (
     agrees,
     arguments,
     case,
+    hard,
+    overflow,
     short_blocks,
 )
 from library.oracle import assert_close, draw
@@ -85,7 +87,7 @@ def test_half_precision_beside_float32_parameters(name):
 @pytest.mark.parametrize("blocks", [False, True], ids=["resident", "in blocks"])
 @pytest.mark.parametrize(
     ("mean", "std", "eps"),
-    [(1e4, 1.0, 1e-5), (1e4, 0.1, 1e-12), (0.0, 1e-15, 1e-30), (0, 4e4, 0.0)],
+    [(1e4, 1.0, 1e-5), (1e4, 0.1, 1e-12), (1e8, 1.0, 1e-5), (0.0, 1e-15, 1e-30), (0, 4e4, 0.0)],
 )
 def test_large_means_and_tiny_variances(name, blocks, mean, std, eps, monkeypatch):
     if blocks:
@@ -93,6 +95,16 @@ def test_large_means_and_tiny_variances(name, blocks, mean, std, eps, monkeypatc
     case(name, (4, 53), torch.float32, mean=mean, std=std, eps=eps)
     if std > 1e3:  # squares beyond float16's range
         case(name, (4, 53), torch.float16, mean=mean, std=std / 20, eps=eps)
+
+
+@NAMES
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of overflow
+@pytest.mark.parametrize("blocks", [False, True], ids=["resident", "in blocks"])
+def test_constant_rows_and_overflow(name, blocks, monkeypatch):
+    if blocks:
+        short_blocks(monkeypatch)
+    hard(name)
+    overflow(name)
 
 
 @NAMES

@@ -17,6 +17,8 @@ from kernels.kernel_cases import (
     agrees,
     arguments,
     case,
+    hard,
+    overflow,
     short_blocks,
     with_rows,
 )
@@ -42,6 +44,12 @@ def in_blocks(name: str) -> None:
 
 def far_from_zero(name: str) -> None:
     case(name, (4, 53), F32, mean=1e4)
+
+
+def hard_in_blocks(name: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        short_blocks(patch)
+        hard(name)
 
 
 def with_residual(name: str) -> None:
@@ -74,14 +82,13 @@ class Mutant(NamedTuple):
 
 
 LAYER = [
-    Mutant("eps outside the root", plain, "tl.rsqrt(deviations / width + EPS)", "1 / (tl.sqrt(deviations / width) + EPS)"),
-    Mutant("eps forgotten", plain, "deviations / width + EPS", "deviations / width"),
-    Mutant("unbiased variance", plain, "deviations / width + EPS", "deviations / (width - 1) + EPS"),
-    Mutant("E[x^2] - E[x]^2", far_from_zero, "return mu, tl.sum(a * a, 1)", "return mu, squares - mu * mu * count"),
+    Mutant("eps outside the root", plain, "tl.rsqrt(variance + EPS)", "1 / (tl.sqrt(variance) + EPS)"),
+    Mutant("eps forgotten", plain, "variance + EPS", "variance"),
+    Mutant("unbiased variance", plain, "_scale(deviations / width, EPS)", "_scale(deviations / (width - 1), EPS)"),
+    Mutant("E[x^2] - E[x]^2", far_from_zero, "error, tl.sum(a * a, 1)", "error, squares - mu * mu * count"),
     Mutant("gain's and bias's gradients swapped", plain, "tl.sum(sum_dweight, 0)", "tl.sum(sum_dbias, 0)"),
     Mutant("bias's gradient is the gain's", plain, "tl.sum(sum_dbias, 0)", "tl.sum(sum_dweight, 0)"),
     Mutant("tail not masked in the variance", plain, "tl.where(mask, a - mu[:, None], 0.0)", "a - mu[:, None]"),
-    Mutant("tail of x read as ones", plain, "a = tl.load(from_x + column, mask=mask, other=0.0)", "a = tl.load(from_x + column, mask=mask, other=1.0)"),
     Mutant("tail of dy read as ones", plain, "g = tl.load(from_dy + column, mask=mask, other=0.0).to(ACC)\n        mu,", "g = tl.load(from_dy + column, mask=mask, other=1.0).to(ACC)\n        mu,"),
     Mutant("rows that are not there counted", plain, "g = tl.load(from_dy + column, mask=mask, other=0.0).to(ACC)\n        mu,", "g = tl.where(mask, tl.load(from_dy + column, mask=mask, other=0.0), inside.to(ACC)).to(ACC)\n        mu,"),
     Mutant("the last program's sums dropped", plain, "mask = (row < count) &", "mask = (row < count - 1) &"),
@@ -90,7 +97,10 @@ LAYER = [
     Mutant("gain's gradient times the gain", plain, "if dweight is not None:\n            sum_dweight += g * hat\n", "if dweight is not None:\n            sum_dweight += g * hat * tl.load(weight + column, mask=inside, other=0.0)\n"),
     Mutant("mean of the gradient not subtracted", plain, "if CENTERED:\n            if RESIDENT", "if False:\n            if RESIDENT"),
     Mutant("part along x̂ not subtracted", plain, "gradient = g - hat * mean_along", "gradient = g"),
-    Mutant("mean over the block, not the row", plain, "mu = tl.sum(a, 1) / count", "mu = tl.sum(a, 1) / a.shape[1]"),
+    Mutant("mean over the block, not the row", plain, "tl.sum(a, 1) / count", "tl.sum(a, 1) / a.shape[1]"),
+    Mutant("centered once", hard, "a = tl.where(mask, a - error[:, None], 0.0)", "error = tl.zeros_like(mu)"),
+    Mutant("the gradient forgets the mean's error", hard, "hat = (hat - mu - error) * scale", "hat = (hat - mu) * scale"),
+    Mutant("overflow to zeros", overflow, 'tl.where(variance == float("inf"), float("nan"), tl.rsqrt(variance + EPS))', "tl.rsqrt(variance + EPS)"),
     Mutant("moments merged without their distance", in_blocks, " + off * off * share * start", ""),
     Mutant("the last block counts like the others", in_blocks, "here = tl.minimum(width - start, BLOCK)", "here = tl.minimum(width, BLOCK)"),
     Mutant("a block's mean along x̂ only", in_blocks, "sum_along += tl.sum(hat * g, 1)", "sum_along = tl.sum(hat * g, 1)"),
@@ -98,12 +108,14 @@ LAYER = [
     Mutant("the norm of the sum before rounding", rounded_sum, "a = (a.to(ACC) + b.to(ACC)).to(a.dtype)", "a = a.to(ACC) + b.to(ACC)"),
     Mutant("residual forgotten in the norm", with_residual, "a = (a.to(ACC) + b.to(ACC)).to(a.dtype)", "a = a"),
     Mutant("the sum's own gradient forgotten", with_residual, "gradient += tl.load(from_dtotal", "gradient += 0 * tl.load(from_dtotal"),
-    Mutant("float64 in float32", double, "a = a.to(ACC)\n", "a = a.to(tl.float32)\n"),
+    Mutant("float64 in float32", double, "_moments(a.to(ACC), mask", "_moments(a.to(tl.float32), mask"),
     Mutant("steps in the wrong order", steps, "(outer // n1) * s0 + (outer % n1) * s1", "(outer // n1) * s1 + (outer % n1) * s0"),
 ]  # fmt: skip
 RMS = [
-    Mutant("eps outside the root", plain, "tl.rsqrt(deviations / width + EPS)", "1 / (tl.sqrt(deviations / width) + EPS)", "rms_norm"),
-    Mutant("mean subtracted", plain, "mu = tl.zeros_like(mu)", "a = tl.where(mask, a - mu[:, None], 0.0)", "rms_norm"),
+    Mutant("tail of x read as ones", plain, "a = tl.load(from_x + column, mask=mask, other=0.0)", "a = tl.load(from_x + column, mask=mask, other=1.0)", "rms_norm"),
+    Mutant("eps outside the root", plain, "tl.rsqrt(variance + EPS)", "1 / (tl.sqrt(variance) + EPS)", "rms_norm"),
+    Mutant("mean subtracted", plain, "mu = error", "a = tl.where(mask, a - mu[:, None], 0.0)", "rms_norm"),
+    Mutant("overflow to zeros", overflow, 'tl.where(variance == float("inf"), float("nan"), tl.rsqrt(variance + EPS))', "tl.rsqrt(variance + EPS)", "rms_norm"),
     Mutant("mean of the gradient subtracted", plain, "if CENTERED:\n            if RESIDENT", "if True:\n            if RESIDENT", "rms_norm"),
     Mutant("a program's sums dropped", plain, "mask = (row < count) &", "mask = (row < count - 1) &", "rms_norm"),
     Mutant("part along x̂ from the first block", in_blocks, "sum_along += tl.sum(hat * g, 1)", "sum_along += tl.where(start == 0, tl.sum(hat * g, 1), 0.0)", "rms_norm"),
@@ -126,8 +138,11 @@ def test_a_comparison_catches(mutant, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "check", [plain, in_blocks, far_from_zero, with_residual, rounded_sum, double, steps]
+    "check",
+    [plain, in_blocks, far_from_zero, hard, hard_in_blocks, overflow, with_residual, rounded_sum,
+     double, steps],
 )
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_the_unchanged_source_is_not_caught(check, monkeypatch, tmp_path):
     monkeypatch.setattr(launch, "rows", with_rows(SOURCE, tmp_path))
     for name in ("layer_norm", "rms_norm"):

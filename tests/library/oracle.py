@@ -17,6 +17,28 @@ def draw(*shape: int, seed: int = 0, mean: float = 0.0, std: float = 1.0) -> Ten
     return mean + std * torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
+def hard_rows(width: int) -> Tensor:
+    """Float32 rows beside whose mean little varies: nothing, one number's last bit, 1, 30."""
+    constant = torch.full((width,), 12345.678)
+    nearly = constant.clone()
+    nearly[0] = torch.nextafter(constant[0], torch.tensor(torch.inf))
+    far = [draw(width, seed=s, mean=1e8, std=s).float() for s in (1, 30)]
+    return torch.stack([constant, nearly, *far])
+
+
+# Rows times a scale at which squares, or their sum, exceed the range of a type; of the last,
+# neither does.
+OVERFLOWING = torch.tensor([[1.0, 2, 3, 4], [4, -3, 2, 1], [-4, 4, -4, 4], [0, 0, 0, 1]]).double()
+SCALES = [(torch.float32, 1e19), (torch.bfloat16, 1e19), (torch.float32, 8e37), (torch.float64, 1e154)]
+
+
+def assert_no_zeros(got: Tensor, expected: Tensor) -> None:
+    """Every number is right or NaN, and some row is lost."""
+    lost = got.isnan()
+    assert lost.any()
+    torch.testing.assert_close(got[~lost].double(), expected[~lost], rtol=1e-2, atol=1e-6)
+
+
 def condition(rows: Tensor, eps: float = 1e-5) -> float:
     """max(1, |mu| / sigma) over the rows: how much subtracting the mean magnifies rounding.
 

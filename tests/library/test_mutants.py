@@ -28,34 +28,38 @@ class Mutant(NamedTuple):
     function: str = ""  # where the fragment stands, if not in the operation itself
 
 
-ROOT = "(a - mu) / torch.sqrt(var + eps)"
-MOMENT = "(a - mu).square().mean(dims, keepdim=True)"
+ROOT = "centered / torch.sqrt(var + eps)"
+MOMENT = "mean(centered.square())"
+COUNT = "sum(dims, keepdim=True) / valid.sum()"
 AFFINE = "_per_channel(weight, x), _per_channel(bias, x)"
-BATCH_VAR = "torch.where(valid, a - mu, 0).square()"
 CENTERED = ("layer_norm", "group_norm", "instance_norm", "batch_norm")
 TRACKED = ("instance_norm", "batch_norm")
+STEPS = ("ln_rnn_step", "ln_lstm_step", "ln_gru_step")
 CHANNELS = ("group_norm", "instance_norm", "batch_norm")
 
 # Slips that several definitions can suffer.
 SHARED = [
-    *(Mutant(op, "eps outside the root", ROOT, "(a - mu) / (torch.sqrt(var) + eps)") for op in CENTERED),
-    *(Mutant(op, "eps forgotten", ROOT, "(a - mu) / torch.sqrt(var)") for op in CENTERED),
-    *(Mutant(op, "eps as a floor", ROOT, "(a - mu) / var.clamp(min=eps).sqrt()") for op in CENTERED),
-    *(Mutant(op, "divided by the variance", ROOT, "(a - mu) / (var + eps)") for op in CENTERED),
+    *(Mutant(op, "eps outside the root", ROOT, "centered / (torch.sqrt(var) + eps)") for op in CENTERED),
+    *(Mutant(op, "eps forgotten", ROOT, "centered / torch.sqrt(var)") for op in CENTERED),
+    *(Mutant(op, "eps as a floor", ROOT, "centered / var.clamp(min=eps).sqrt()") for op in CENTERED),
+    *(Mutant(op, "divided by the variance", ROOT, "centered / (var + eps)") for op in CENTERED),
     *(Mutant(op, "mean not subtracted", ROOT, "a / torch.sqrt(var + eps)") for op in CENTERED),
+    *(Mutant(op, "no gradient through the variance", ROOT, ROOT.replace("var", "var.detach()")) for op in CENTERED),
+    *(Mutant(op, "no gradient through the mean", "mu = mean(a)", "mu = mean(a).detach()", "_moments") for op in CENTERED),
+    *(Mutant(op, "centered once", "centered = centered - error", "", "_moments") for op in (*CENTERED, *STEPS)),
     *(
-        Mutant(op, f"no gradient through {name}", ROOT, ROOT.replace(old, new))
-        for op in CENTERED
-        for name, old, new in (("the mean", "mu", "mu.detach()"), ("the variance", "var", "var.detach()"))
+        Mutant(op, "overflow to zeros", "square.masked_fill(square == torch.inf, torch.nan)", "square", "_in_range")
+        for op in (*CENTERED, "rms_norm", "weight_norm", *STEPS)
     ),
+    *(Mutant(op, "running mean of the first centering", "return mu + error", "return mu", "_moments") for op in TRACKED),
     *(Mutant(op, "default eps 1e-6", "eps: float = 1e-5", "eps: float = 1e-6") for op in CENTERED),
     *(
         Mutant(op, slip, MOMENT, new, "_moments")
-        for op in CENTERED[:3]
+        for op in CENTERED
         for slip, new in (
             ("unbiased variance", "a.var(dims, keepdim=True)"),
-            ("E[x^2] - E[x]^2", "a.square().mean(dims, keepdim=True) - mu.square()"),
-            ("second moment about zero", "a.square().mean(dims, keepdim=True)"),
+            ("E[x^2] - E[x]^2", "mean(a.square()) - mu.square()"),
+            ("second moment about zero", "mean(a.square())"),
         )
     ),
     *(
@@ -86,7 +90,6 @@ SHARED = [
     *(Mutant(op, "empty batch updates the running statistics", "if x.numel():", "if True:") for op in TRACKED),
 ]  # fmt: skip
 
-STEPS = ("ln_rnn_step", "ln_lstm_step", "ln_gru_step")
 STEPWISE = [
     *(Mutant(op, "statistics of the whole batch", "_trailing(normalized_shape)", "tuple(range(-x.dim(), 0))", "layer_norm") for op in STEPS),
     *(Mutant(op, "result stays in float32", ".to(x.dtype)", "", "layer_norm") for op in ("ln_rnn_step", "ln_gru_step")),
@@ -117,18 +120,16 @@ OWN = [
     Mutant("instance_norm", "running statistics unused in evaluation", "if use_input_stats:", "if True:"),
     Mutant("batch_norm", "wrong axis: positions not averaged", "(0, *range(2, x.dim()))", "(0,)"),
     Mutant("batch_norm", "wrong axis: every case by itself", "(0, *range(2, x.dim()))", "tuple(range(1, x.dim()))"),
-    Mutant("batch_norm", "unbiased variance", ".sum(dims, keepdim=True) / n\n        if", ".sum(dims, keepdim=True) / (n - 1)\n        if"),
-    Mutant("batch_norm", "E[x^2] - E[x]^2", BATCH_VAR + ".sum(dims, keepdim=True) / n", "a.square().sum(dims, keepdim=True) / n - mu.square()"),
     Mutant("batch_norm", "running statistics unused in evaluation", "if training:", "if True:"),
     Mutant("batch_norm", "running statistics carry gradients", "mu.flatten(), mom", "mu.flatten() + 0 * n, 2 * mom"),
-    Mutant("batch_norm", "padding counted in the number", "valid.sum()", "valid.sum() * 0 + valid.numel()"),
-    Mutant("batch_norm", "padding counted in the variance", BATCH_VAR, "(a - mu).square()"),
+    Mutant("batch_norm", "padding counted in the number", COUNT, COUNT.replace("sum()", "numel()"), "_moments"),
+    Mutant("batch_norm", "padding counted in the variance", "torch.where(valid, t, 0)", "t", "_moments"),
     Mutant("batch_norm", "padding multiplied by zero", "torch.where(valid, _statistics_type(x), 0)", "_statistics_type(x) * valid"),
     Mutant("batch_norm", "padding normalized in the output", "torch.where(valid, y, 0)", "y"),
     Mutant("batch_norm", "padding multiplied away in the output", "torch.where(valid, y, 0)", "y * valid"),
     Mutant("batch_norm", "mask means padding", "mask.unsqueeze(1)", "~mask.unsqueeze(1)"),
     Mutant("batch_norm", "mask unused", "if mask is None else mask.unsqueeze(1)", ""),
-    Mutant("batch_norm", "count in half precision", "valid.sum()", "valid.sum().half()"),
+    Mutant("batch_norm", "count in half precision", COUNT, COUNT.replace("sum()", "sum().half()"), "_moments"),
     Mutant("weight_norm", "root forgotten", ".sqrt()", ""),
     Mutant("weight_norm", "the wrong dimension keeps its norms", "d != dim % v.dim()", "d == dim % v.dim()"),
     Mutant("weight_norm", "one norm for all", "whole or d != dim % v.dim()", "True"),

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 import torch
-from recurrent.recurrent_fused import distance
+from recurrent.recurrent_fused import distance, far_from_zero, overflow
 
 from layernorm.recurrent import cpu
 from layernorm.recurrent.cpu import binding, build
@@ -33,8 +33,25 @@ MUTANTS = {
         "gru", "paper", "norm.h", " + T(count(k)) * off * off", "",
     ),
     "epsilon outside the root": (
-        "lstm", "cell_only", "norm.h", "1 / std::sqrt(deviations / T(total) + eps)",
-        "1 / (std::sqrt(deviations / T(total)) + eps)",
+        "lstm", "cell_only", "norm.h", "std::sqrt(deviations * share + eps)",
+        "(std::sqrt(deviations * share) + eps)",
+    ),
+    "centered once": (
+        "lstm", "paper", "norm.h", "error = first - mean + off;", "error = 0;",
+    ),
+    "the summed inputs' errors of the mean are dropped": (
+        "gru", "paper", "norm.h", "(a - mean - error) * inverse", "(a - mean) * inverse",
+    ),
+    "the gradient forgets the error of the cell's mean": (
+        "lstm", "cell_only", "lstm_backward.h", "return {s[0], s[1], s[2]};",
+        "return {s[0], T(0), s[2]};",
+    ),
+    "overflow to zeros": (
+        "lstm", "joint", "norm.h", "std::isinf(root) ? std::numeric_limits<T>::quiet_NaN() : 1 / root",
+        "1 / root",
+    ),
+    "gates overflow": (
+        "lstm", "cell_only", "arithmetic.h", "const T e = expm1<T>(", "const T e = std::expm1(",
     ),
     "the normalized cell is carried": (
         "lstm", "paper", "lstm.h", "c[j] = carry ? normalized : raw[j];", "c[j] = normalized;",
@@ -85,11 +102,13 @@ MUTANTS = {
 
 def far(kind: str, variant: str) -> bool:
     """Does any of these cases differ from the definition? Teams, tails, late rows, two blocks,
-    squads."""
+    squads; means and squares beyond what rounding and range leave of them."""
     cases = [
         distance(kind, [5, 5, 4, 2, 2, 1], 7, 101, variant, reverse=True),
         distance(kind, [60] * 20, 2, 5, variant),
         distance(kind, [26, 20, 3], 7, 40, variant),
+        far_from_zero(cpu, kind, 101, variant),
+        overflow(cpu, kind, 7, variant),
     ]
     return not max(cases) < 1e-9  # NaN is far too
 

@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 import pytest
 from kernels.kernel_cases import ON_GPU, with_rows
-from recurrent.gpu.kernel_recurrent import Case, agrees
+from recurrent.gpu.kernel_recurrent import F64, Case, agrees, converted
+from recurrent.recurrent_fused import far_from_zero, overflow
 
 from layernorm.kernels import launch
+from layernorm.recurrent import gpu
 from layernorm.recurrent.gpu import compute, graphs, operators, step
 
 pytestmark = ON_GPU
@@ -28,14 +30,22 @@ class Mutant(NamedTuple):
 
 REVERSE, EPS = {"reverse": True}, {"eps": 0.3}
 MUTANTS = [
-    Mutant("eps outside the root, gates", "paper", "lstm", "tl.rsqrt(tl.sum(i * i + f * f + g * g + o * o, 0) / (4 * units) + EPS)", "1 / (tl.sqrt(tl.sum(i * i + f * f + g * g + o * o, 0) / (4 * units)) + EPS)", EPS),
-    Mutant("eps outside the root, cell", "cell_only", "math", "tl.rsqrt(tl.sum(a * a, 0) / units + EPS)", "1 / (tl.sqrt(tl.sum(a * a, 0) / units) + EPS)", EPS),
-    Mutant("unbiased variance", "gru", "math", "tl.sum(a * a, 0) / units + EPS", "tl.sum(a * a, 0) / (units - 1) + EPS"),
+    Mutant("eps outside the root, gates", "paper", "lstm", "scale(tl.sum(i * i + f * f + g * g + o * o, 0) / (4 * units), EPS)", "1 / (tl.sqrt(tl.sum(i * i + f * f + g * g + o * o, 0) / (4 * units)) + EPS)", EPS),
+    Mutant("eps outside the root, cell", "cell_only", "math", "scale(tl.sum(a * a, 0) / units, EPS)", "1 / (tl.sqrt(tl.sum(a * a, 0) / units) + EPS)", EPS),
+    Mutant("unbiased variance", "gru", "math", "tl.sum(a * a, 0) / units,", "tl.sum(a * a, 0) / (units - 1),"),
     Mutant("tail not masked in the variance", "joint", "math", "return tl.where(tl.arange(0, BLOCK) < units, a - mean, 0.0)", "return a - mean"),
+    Mutant("centered once, gates", "paper", "lstm", "f = centered(f, error, units, BLOCK)", "f = f"),
+    Mutant("centered once, cell", "cell_only", "math", "a = centered(a, error, units, BLOCK)", "error = mean - mean"),
+    Mutant("centered once", "gru", "gru", "z = centered(z, error, units, BLOCK)", "z = z"),
+    Mutant("the gradient forgets the mean's error", "joint", "lstm", " - tl.load(kept + GROUPS + group)", ""),
+    Mutant("the gradient forgets the error of the cell's mean", "cell_only", "lstm", "i * g - mean_c - error_c", "i * g - mean_c"),
+    Mutant("the gates' gradient forgets the mean's error", "gru", "gru", "ACC, BLOCK) - mean - error) * rstd\n    hat_z", "ACC, BLOCK) - mean) * rstd\n    hat_z"),
+    Mutant("a gain's gradient forgets the mean's error", "per_gate", "sums", " - error[:, None]", ""),
+    Mutant("overflow to zeros", "paper", "math", 'tl.where(variance == float("inf"), float("nan"), tl.rsqrt(variance + EPS))', "tl.rsqrt(variance + EPS)"),
     Mutant("tail read as ones", "paper", "math", "mask=column < units, other=0.0).to(ACC)", "mask=column < units, other=1.0).to(ACC)"),
-    Mutant("statistics shared by the candidate and the gates", "gru", "gru", "n, mean_n, rstd_n = normalize(n, units, EPS, BLOCK)", "n, mean_n, rstd_n = (n - mean) * rstd, mean, rstd"),
-    Mutant("statistics of one gate for all", "per_gate", "lstm", "f, mean_f, rstd_f = normalize(f, units, EPS, BLOCK)", "f, mean_f, rstd_f = (f - mean_i) * rstd_i, mean_i, rstd_i"),
-    Mutant("statistics shared by both terms", "paper", "compute", "mean, rstd = arrays.stats[:, k], arrays.stats[:, count + k]", "mean, rstd = arrays.stats[:, k], arrays.stats[:, -1]"),
+    Mutant("statistics shared by the candidate and the gates", "gru", "gru", "n, mean_n, error_n, rstd_n = normalize(n, units, EPS, BLOCK)", "n, mean_n, error_n, rstd_n = (n - mean) * rstd, mean, error, rstd"),
+    Mutant("statistics of one gate for all", "per_gate", "lstm", "f, mean_f, error_f, rstd_f = normalize(f, units, EPS, BLOCK)", "f, mean_f, error_f, rstd_f = (f - mean_i) * rstd_i, mean_i, error_i, rstd_i"),
+    Mutant("statistics shared by both terms", "paper", "compute", "arrays.stats[:, 2 * count + k]", "arrays.stats[:, -1]"),
     Mutant("gain's and bias's gradients swapped", "paper", "compute", '{"gain_h": along, "bias_h": plain}', '{"gain_h": plain, "bias_h": along}'),
     Mutant("the cell's gain's and bias's gradients swapped", "carried", "compute", 'found["gain_c"], found["bias_c"] =', 'found["bias_c"], found["gain_c"] ='),
     Mutant("mean of the gradient not subtracted", "paper", "lstm", "p_g = rstd_g * (p_g - plain - hat_g * along)", "p_g = rstd_g * (p_g - hat_g * along)"),
@@ -118,6 +128,8 @@ def prepare(part: str, old: str, new: str, monkeypatch, folder) -> None:
 def judge(mutant: Mutant) -> None:
     kind = "gru" if mutant.form == "gru" else "lstm"
     agrees(Case(kind, mutant.form, (3, 2, 2), units=5, inputs=2, **mutant.options), 1e-9)
+    for hard in (far_from_zero, overflow):
+        assert hard(gpu, kind, 5, mutant.form, lambda at: converted(at, F64)) < 1e-9
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.form}: {m.slip}")
@@ -128,6 +140,7 @@ def test_a_comparison_catches(mutant, monkeypatch, tmp_path):
         judge(mutant)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("part", ["lstm", "gru", "math", "sums", "step", "compute"])
 def test_the_unchanged_source_is_not_caught(part, monkeypatch, tmp_path):
     prepare(part, "", "", monkeypatch, tmp_path)
