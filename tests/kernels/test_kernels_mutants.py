@@ -139,8 +139,18 @@ def test_a_comparison_catches(mutant, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     "check",
-    [plain, in_blocks, far_from_zero, hard, hard_in_blocks, overflow, with_residual, rounded_sum,
-     double, steps],
+    [
+        plain,
+        in_blocks,
+        far_from_zero,
+        hard,
+        hard_in_blocks,
+        overflow,
+        with_residual,
+        rounded_sum,
+        double,
+        steps,
+    ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_the_unchanged_source_is_not_caught(check, monkeypatch, tmp_path):

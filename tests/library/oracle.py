@@ -29,7 +29,8 @@ def hard_rows(width: int) -> Tensor:
 # Rows times a scale at which squares, or their sum, exceed the range of a type; of the last,
 # neither does.
 OVERFLOWING = torch.tensor([[1.0, 2, 3, 4], [4, -3, 2, 1], [-4, 4, -4, 4], [0, 0, 0, 1]]).double()
-SCALES = [(torch.float32, 1e19), (torch.bfloat16, 1e19), (torch.float32, 8e37), (torch.float64, 1e154)]
+F32, F64 = torch.float32, torch.float64
+SCALES = [(F32, 1e19), (torch.bfloat16, 1e19), (F32, 8e37), (F64, 1e154)]
 
 
 def assert_no_zeros(got: Tensor, expected: Tensor) -> None:

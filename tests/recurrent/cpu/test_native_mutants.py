@@ -47,8 +47,7 @@ MUTANTS = {
         "return {s[0], T(0), s[2]};",
     ),
     "overflow to zeros": (
-        "lstm", "joint", "norm.h", "std::isinf(root) ? std::numeric_limits<T>::quiet_NaN() : 1 / root",
-        "1 / root",
+        "lstm", "joint", "norm.h", "std::isinf(root) ? std::numeric_limits<T>::quiet_NaN() :", "",
     ),
     "gates overflow": (
         "lstm", "cell_only", "arithmetic.h", "const T e = expm1<T>(", "const T e = std::expm1(",
