@@ -3,8 +3,8 @@
 A program works on a tile of ROWS rows at a time. A row that fits into a tile stays on chip: it is
 read once, centered twice in the registers as in `layernorm.functional`, and written once. Longer
 rows pass in blocks, less the mean of the first one, whose moments are merged (Chan, Golub, LeVeque
-1979, eq. 2.1), and are read a second time. ACC, in which everything is computed, is float64 for float64
-inputs and float32 for all others.
+1979, eq. 2.1), and are read a second time. ACC, in which everything is computed, is float64 for
+float64 inputs and float32 for all others.
 
 Beside each row's mean its rounding error is kept, which may exceed the deviations: `mean` has both,
 (rows, 2).

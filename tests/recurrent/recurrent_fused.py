@@ -59,23 +59,26 @@ def distance(*case, **options) -> float:
 
 
 def far_from_zero(module, kind: str, units: int, variant: str = "paper", move=tuple) -> float:
-    """How far 2^55, added to all that is normalized, takes values and gradients of one step.
+    """How far 2^54, added to all that is normalized, takes values and gradients of one step.
 
     Products and sums are exact, so it changes nothing. In cell_only, which normalizes nothing else,
     it is the cell that is far from zero; the gates are open.
     """
     w = weights(kind, 2, units, variant)
     steps = 8.0 * (torch.arange(len(w.w_ih), dtype=torch.float64) * 7 % 5)
-    w = w._replace(w_ih=torch.stack([torch.ones_like(steps), steps], 1).requires_grad_())
     cell, results = variant == "cell_only", []
-    for where, mean in ((definition, 0.0), (module, 2.0**55)):
-        x = torch.tensor([[0.0, 1], [0, -1], [0, 3]], dtype=torch.float64)
-        x[:, 0] = 2.0**55 if cell else mean
+    for where, mean in ((definition, 0.0), (module, 2.0**54)):
+        columns = torch.stack([torch.full_like(steps, 2.0**54 if cell else mean), steps], 1)
+        w_hh = torch.nn.functional.pad(columns, (0, units - 2))
+        w = w._replace(w_ih=columns.clone().requires_grad_(), w_hh=w_hh.requires_grad_())
+        x = torch.tensor([[1.0, 1], [1, -1], [1, 3]], dtype=torch.float64)
+        h = torch.nn.functional.pad(x.flip(0), (0, units - 2))
         c = mean + steps[:units].expand(3, units) if cell else draw(3, units, seed=22)
-        states = [torch.zeros(3, units, dtype=torch.float64), c.detach()][: 1 + (kind == "lstm")]
+        states = [h, c.detach()][: 1 + (kind == "lstm")]
         at = x.requires_grad_(), [s.requires_grad_() for s in states], w
         values, gradients = one_step(where, kind, variant, *(move(at) if where is module else at))
-        gradients[1 + len(states)] = gradients[1 + len(states)][:, 1]  # the other has the factor
+        for k in (0, 1):  # of x and h; the others are the sum's that cancels, times 2^54
+            gradients[k] = gradients[k][:, 1:]
         results.append([*values[: 2 if cell else 3], *gradients])
     return max(map(difference, *results))
 
