@@ -65,7 +65,7 @@ def far_from_zero(module, kind: str, units: int, variant: str = "paper", move=tu
     it is the cell that is far from zero; the gates are open.
     """
     w = weights(kind, 2, units, variant)
-    steps = 8.0 * (torch.arange(len(w.w_ih), dtype=torch.float64) * 7 % 5)
+    steps = 8.0 * (torch.arange(len(w.w_ih), dtype=torch.float64).square() % 5)
     cell, results = variant == "cell_only", []
     for where, mean in ((definition, 0.0), (module, 2.0**54)):
         columns = torch.stack([torch.full_like(steps, 2.0**54 if cell else mean), steps], 1)
