@@ -10,8 +10,9 @@ from typing import Any
 
 from layernorm.lab.claims import Finding, declare
 from layernorm.lab.experiments import NAMES, get
-from layernorm.lab.experiments.compare import DEPENDS, INCONCLUSIVE, Verdicts, recorded, together
+from layernorm.lab.experiments.compare import Verdicts, recorded
 from layernorm.lab.experiments.contrasts import Comparison, Said
+from layernorm.lab.experiments.judged import DEPENDS, INCONCLUSIVE, together
 
 SAYS = {
     "better": "lower by more than the margin",

@@ -39,7 +39,13 @@ class Profile:
 
     `options` hold for all arms, `of_arm` for one. `arms`: those that are run, by default all.
     `learning_rates`: the grid over which arms are tuned; empty: they are not, and take
-    `Options.learning_rate`.
+    `Options.learning_rate`. Tuning runs make a share `tuning_share` of the updates, with each of
+    `tuning_seeds`.
+
+    With `first`, seeds are planned in two stages: every arm of a primary comparison has the first
+    so many, whose spread says how many of the others follow (`compare.Verdicts.count`); where
+    tuning cannot tell its best rate from the next one, it has them at both. Arms of exploratory
+    comparisons alone have one tuning seed and at most five others.
     """
 
     arms: tuple[str, ...] = ()
@@ -47,6 +53,9 @@ class Profile:
     of_arm: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     learning_rates: tuple[float, ...] = ()
+    tuning_seeds: tuple[int, ...] = (TUNING_SEED,)
+    tuning_share: float = 1.0
+    first: int | None = None
 
 
 @dataclass(frozen=True)
