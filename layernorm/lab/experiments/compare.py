@@ -153,9 +153,10 @@ def _signs_agree(judged: Judged, values: Series) -> bool:
     return verdict(*within, margin, judged.row.says) == judged.verdict
 
 
-def recorded(experiment: Any) -> Verdicts | None:
-    """An experiment's comparisons on the runs that decide its claims; None where there are none."""
-    plan = experiment.comparisons
+def recorded(experiment: Any, plan: Comparisons | None = None) -> Verdicts | None:
+    """An experiment's main comparisons, or another of its `plans`, on the runs that decide its
+    claims; None where there are none."""
+    plan = plan or experiment.comparisons
     profiles = (plan.profile, plan.by_heart, f"{plan.profile}_next_best")
     runs, few, next_best = (records.runs(experiment.name, profile) for profile in profiles)
     if not runs:

@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 from layernorm.lab import records
 from layernorm.lab.experiments import get
 from layernorm.lab.experiments.compare import EXPLORED, Verdicts
+from layernorm.lab.experiments.contrasts import Comparisons
 from layernorm.lab.experiments.experiment import TUNING_SEED, Config, Experiment, Profile, known
 from layernorm.lab.records import Record
 
@@ -64,6 +65,10 @@ class Sweep:
         return self.plan.profile(self.profile)
 
     @property
+    def compared(self) -> Comparisons:
+        return self.plan.compared(self.profile)
+
+    @property
     def first(self) -> int | None:
         """The number of seeds of the first stage, where there are two."""
         return self.scale.first if self.seeds == self.scale.seeds else None
@@ -90,7 +95,7 @@ class Sweep:
 
     def _tuning_seeds(self, arm: str) -> tuple[int, ...]:
         """All, or one if seeds are planned and no primary arm takes this one's rate."""
-        primary = map(self.tuned_as, self.plan.comparisons.primary_arms())
+        primary = map(self.tuned_as, self.compared.primary_arms())
         every = self.scale.first is None or arm in primary
         return self.scale.tuning_seeds[: None if every else 1]
 
@@ -168,7 +173,7 @@ class Sweep:
         return [self.config(arm, seed, rate) for rate in rates[:1] for seed in self.seeds[:count]]
 
     def _next_best(self, arm: str, rates: list[float], count: int) -> list[Config]:
-        if arm not in self.plan.comparisons.primary_arms():
+        if arm not in self.compared.primary_arms():
             return []
         configs = self._best(arm, rates[1:], count)
         return [config.in_profile(f"{self.profile}_next_best") for config in configs]
@@ -177,7 +182,7 @@ class Sweep:
         """The number of seeds of each arm; of the first stage, until that one is done."""
         if self.first is None:
             return dict.fromkeys(self.arms, len(self.seeds))
-        primary = self.plan.comparisons.primary_arms()
+        primary = self.compared.primary_arms()
         counts = {arm: self.first if arm in primary else EXPLORED for arm in self.arms}
         found = self.verdicts(done, counts)
         for row in found.rows.values():
@@ -217,7 +222,7 @@ class Sweep:
         counts = counts or self.counts(done)
         next_best = self._done(done, counts, self._next_best)
         return Verdicts(
-            self.plan.comparisons,
+            self.compared,
             records.tidy(self._done(done, counts, self._best)),
             records.tidy(self.few(done)),
             self.scale.arms,

@@ -410,3 +410,14 @@ def test_a_tie_with_one_tuning_seed_or_one_stage_is_none(plan):
     rounds, done = carried_out(Sweep("toy", "book"), lambda config: of_seed(config, 0.0, equal))
     assert Sweep("toy", "book").rates(done, "layer") == [0.01]
     assert not [c for r in rounds for c in r if c.profile == "book_next_best"]
+
+
+def test_a_profile_can_compare_something_else_than_the_main_one(plan):
+    other = toy_experiment.compared(**{"batch against none": ("batch", "none")})
+    plan("plain", comparisons=other, seeds=(0, 1, 2), arms=("none", "layer", "batch"))
+    assert get("toy").compared("plain") is other
+    assert get("toy").plans() == (toy_experiment.COMPARISONS, other)
+    sweep, done = plain()
+    assert list(sweep.verdicts(done)) == ["batch against none"]
+    with pytest.raises(ValueError, match="unknown arm"):
+        plan("plain", comparisons=toy_experiment.compared(x=("layer", "nobody")))
