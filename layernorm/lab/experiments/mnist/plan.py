@@ -24,11 +24,11 @@ leave of an hour and a half for all arms and seeds. There was no pilot of this c
 arms were apart in the first few hundred updates alone.
 
 Profiles `paper` and `paper_tenth` are figure 6: 60 epochs, of which batches of 128 are compared;
-and 6 epochs, a tenth of the paper's updates, in batches of 4. Their primary comparisons are what section 6.6 says, that
-layer normalization trains faster than batch normalization of all layers, with the figure's baseline
-and the control; both of the figure's axes, training cross-entropy as a ratio, since its axis is
-logarithmic, and test error. Rates are tuned with three seeds, on 6 epochs and on one; five seeds
-at first.
+and 6 epochs, a tenth of the paper's updates, in batches of 4. Their primary comparisons are what
+section 6.6 says, that layer normalization trains faster than batch normalization of all layers,
+with the figure's baseline and the control; both of the figure's axes, training cross-entropy as a
+ratio, since its axis is logarithmic, and test error. Rates are tuned with three seeds, on 6 epochs
+and on one; five seeds at first.
 """
 
 from __future__ import annotations
