@@ -17,6 +17,15 @@ def final(frame: DataFrame, arm: str, metric: str) -> Series:
     return rows.set_index("seed").value.sort_index()
 
 
+def logarithm(metric: str):
+    """A metric of comparisons: the logarithm of a final value, so that differences are ratios."""
+
+    def values(frame: DataFrame, arm: str, arms: tuple[str, ...]) -> Series:
+        return np.log(final(frame, arm, metric))
+
+    return values
+
+
 def over_seconds(metric: str):
     """A metric of comparisons: the mean of a curve over the seconds that the quickest of their
     arms takes in all."""

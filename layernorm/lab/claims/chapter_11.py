@@ -11,7 +11,7 @@ from layernorm.lab.benchmarks import recurrent
 from layernorm.lab.benchmarks.measure import Row
 from layernorm.lab.benchmarks.recurrent import tables
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.experiments.compare import DEPENDS, INCONCLUSIVE, together, verdict
+from layernorm.lab.experiments.judged import DEPENDS, INCONCLUSIVE, together, verdict
 
 MARGIN = 1.10  # a step that takes at most a tenth longer costs "not significantly" more
 Interval = tuple[float, float]

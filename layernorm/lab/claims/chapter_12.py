@@ -13,7 +13,7 @@ from torch import Tensor
 from layernorm import functional as F
 from layernorm.lab.benchmarks.measure import Row, byte_model, counting
 from layernorm.lab.claims import Finding, claim, declare
-from layernorm.lab.experiments.compare import DEPENDS, INCONCLUSIVE, together, verdict
+from layernorm.lab.experiments.judged import DEPENDS, INCONCLUSIVE, together, verdict
 
 SLOWER = 1.05  # an update that takes at most a twentieth longer is not slower
 SIGNIFICANT = 1.10  # as in chapter 11

@@ -10,8 +10,9 @@ from typing import Any
 
 from layernorm.lab.claims import Finding, declare
 from layernorm.lab.experiments import NAMES, get
-from layernorm.lab.experiments.compare import DEPENDS, INCONCLUSIVE, Verdicts, recorded, together
-from layernorm.lab.experiments.contrasts import Comparison, Said
+from layernorm.lab.experiments.compare import Verdicts, recorded
+from layernorm.lab.experiments.contrasts import Comparison, Comparisons, Said
+from layernorm.lab.experiments.judged import DEPENDS, INCONCLUSIVE, together
 
 SAYS = {
     "better": "lower by more than the margin",
@@ -20,11 +21,10 @@ SAYS = {
 }
 
 
-def rule(experiment: Any, said: Said, rows: Sequence[Comparison]) -> str:
+def rule(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comparison]) -> str:
     """How the claim is decided, in words, made from its rows."""
-    plan = experiment.comparisons
-    arms = experiment.profile(plan.profile).arms
-    confidence = plan.confidence(rows[0].family, arms)
+    scale = experiment.profile(plan.profile)
+    confidence = plan.confidence(rows[0].family, scale.arms)
     count = round(0.05 / (1 - confidence))
     parts = [f"experiment {experiment.name}, profile {plan.profile}"]
     for margin in dict.fromkeys(row.margin for row in rows):
@@ -37,6 +37,13 @@ def rule(experiment: Any, said: Said, rows: Sequence[Comparison]) -> str:
         "each arm at its tuned rate, differences paired by seed, Student's interval of "
         f"{confidence:.2%}, as {count} comparisons share 5%"
     )
+    if scale.first is not None:
+        parts.append(
+            f"{scale.first} seeds, whose spread says how many follow, at most {len(scale.seeds)} "
+            "in all; rates tuned with "
+            f"{len(scale.tuning_seeds)} seeds, inconclusive if a rate within one standard error "
+            "of the best decides otherwise"
+        )
     gates = ", ".join(gate.fails for gate in plan.gates)
     return "; ".join([*parts, f"inconclusive, too, if a run diverged or an arm {gates}"])
 
@@ -66,17 +73,18 @@ def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> F
     )
 
 
-def _declare(experiment: Any, said: Said, rows: Sequence[Comparison]) -> None:
+def _declare(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comparison]) -> None:
     declare(
         id=said.id,
         statement=said.statement,
         kind="experiment",
-        chapter=said.chapter or experiment.comparisons.chapter,
-        rule=rule(experiment, said, rows),
-        check=lambda: finding(said, rows, recorded(experiment)),
+        chapter=said.chapter or plan.chapter,
+        rule=rule(experiment, plan, said, rows),
+        check=lambda: finding(said, rows, recorded(experiment, plan)),
     )
 
 
 for _experiment in map(get, NAMES):
-    for _said, _rows in _experiment.comparisons.claims().items():
-        _declare(_experiment, _said, _rows)
+    for _plan in _experiment.plans():
+        for _said, _rows in _plan.claims().items():
+            _declare(_experiment, _plan, _said, _rows)

@@ -7,95 +7,32 @@ interval is Student's t over the seeds' differences; the comparisons of a family
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import pairwise, product
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, combinations, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from layernorm.lab import records
-from layernorm.lab.analysis.statistics import Interval, interval
+from layernorm.lab.analysis.statistics import Interval, interval, needed, sign_flip
 from layernorm.lab.experiments.contrasts import Comparison, Comparisons, difference
+from layernorm.lab.experiments.judged import INCONCLUSIVE, Judged, verdict
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
-INCONCLUSIVE, DEPENDS, NOT_BETTER = "inconclusive", "depends", "not better here"
-
-
-def verdict(low: float, high: float, margin: float, says: str = "better") -> str:
-    """What the interval of a difference, better when negative, makes of a statement."""
-    if low > margin or (high < -margin and says == "same"):
-        return "opposite here"
-    if high < -margin or (high <= margin and says == "not worse"):
-        return "supported here"
-    if -margin <= low and high <= margin:
-        return "supported here" if says == "same" else "no difference here"
-    return NOT_BETTER if low >= -margin and says == "better" else INCONCLUSIVE
-
-
-def together(verdicts: Iterable[str]) -> str:
-    """The verdict on a statement from those on its conditions: all of them must be decided."""
-    found = set(verdicts)
-    if len(found) == 1 or INCONCLUSIVE in found:
-        return INCONCLUSIVE if INCONCLUSIVE in found else found.pop()
-    one_side = found in ({NOT_BETTER, "no difference here"}, {NOT_BETTER, "opposite here"})
-    return NOT_BETTER if one_side else DEPENDS
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A comparison's interval and what follows from it; `problem`: why nothing does."""
-
-    row: Comparison
-    confidence: float
-    difference: Interval | None = None
-    problem: str | None = None
-
-    @property
-    def verdict(self) -> str:
-        return INCONCLUSIVE if self.problem else self._at(self.row.margin.size)
-
-    def _at(self, margin: float) -> str:
-        return verdict(self.difference.low, self.difference.high, margin, self.row.says)
-
-    def margins(self) -> tuple[float, float]:
-        """From which margin to which the verdict would be the same."""
-        edges = sorted({0.0, abs(self.difference.low), abs(self.difference.high), np.inf})
-        same = [
-            span
-            for span in pairwise(edges)
-            if self._at(min(sum(span) / 2, span[0] + 1)) == self.verdict
-        ]  # they follow each other
-        return same[0][0], same[-1][1]
-
-    def notes(self) -> list[str]:
-        """The margins of this verdict; of an open one also its sign, and what may still be."""
-        if self.problem:
-            return []
-        m, d = self.row.margin.size, self.difference
-        low, high = self.margins()
-        span = [f"from {low:.3g}"] * (low > 0) + [f"up to {high:.3g}"] * (high < np.inf)
-        said = [f"for margins {' '.join(span)}" if span else "for any margin"]
-        if self.verdict == INCONCLUSIVE:
-            said += ["below 0"] * (d.high < 0) + ["above 0"] * (d.low > 0)
-            may = ["an advantage that matters"] * (d.low < -m)
-            may += ["none that matters"] * (d.high >= -m and d.low <= m)
-            may += ["a disadvantage"] * (d.high > m)
-            said.append(f"possible: {', '.join(may)}" if len(may) < 3 else "anything is possible")
-        return said
-
-    def __str__(self) -> str:
-        m = self.row.margin
-        shown = f"{self.difference:.3g} {m.unit}, margin {m.size:g}: " if self.difference else ""
-        return f"{shown}{self.verdict}" + f" ({'; '.join(self.notes())})" * (not self.problem)
+EXPLORED = 5  # seeds of an exploratory comparison where seeds are planned in two stages
+NARROW = 0.7  # the half-width that is planned for, in margins
+SIGNS = 10  # seeds that an exact sign-flip test needs
 
 
 class Verdicts(Mapping[str, Judged]):
     """A plan's comparisons by name, each judged when it is asked for.
 
-    `frame`, `few`: the runs, and those on a few examples. `arms`, `seeds`: those of the profile.
+    `frame`, `few`, `next_best`: the runs, those on a few examples, and those at the rate that
+    tuning cannot tell from the best. `arms`, `seeds`, `first`: those of the profile. `rate_of`: the
+    arm for which an arm's rate was tuned, if that is another.
     """
 
     def __init__(
@@ -104,10 +41,15 @@ class Verdicts(Mapping[str, Judged]):
         frame: DataFrame,
         few: DataFrame,
         arms: Iterable[str],
-        seeds: Iterable[int],
+        seeds: Sequence[int],
+        *,
+        first: int | None = None,
+        next_best: DataFrame | None = None,
+        rate_of: Mapping[str, str] | None = None,
     ) -> None:
-        self.plan, self.frame, self.few = plan, frame, few
-        self.arms, self.seeds = tuple(arms), set(seeds)
+        self.plan, self.frame, self.few, self.first = plan, frame, few, first
+        self.arms, self.seeds = tuple(arms), tuple(seeds)
+        self.next_best, self.rate_of = next_best, rate_of or {}
         self.rows = {row.name: row for row in plan.rows if set(row.arms) <= set(self.arms)}
         self._judged: dict[str, Judged] = {}
 
@@ -120,35 +62,113 @@ class Verdicts(Mapping[str, Judged]):
     def __getitem__(self, name: str) -> Judged:
         if name not in self._judged:
             row = self.rows[name]
-            confidence = self.plan.confidence(row.family, self.arms)
-            self._judged[name] = Judged(row, confidence, *self._seen(row, confidence))
+            one, *others = (self._judge(row, frame) for frame in self._frames(row))
+            otherwise = {other.verdict for other in others} - {INCONCLUSIVE, one.verdict}
+            if otherwise and one.verdict != INCONCLUSIVE:
+                said = (
+                    f"At a learning rate that tuning cannot tell from the best, it is {one.verdict}"
+                )
+                one = replace(one, problem=f"{said}, at another {' or '.join(sorted(otherwise))}.")
+            self._judged[name] = one
         return self._judged[name]
 
-    def _seen(self, row: Comparison, confidence: float) -> tuple[Interval | None, str | None]:
-        """The interval, where there is one, and why it decides nothing, if so."""
-        there = self.frame.groupby("arm").seed.agg(set)
-        lack = [arm for arm in row.arms if not self.seeds <= there.get(arm, set())]
-        if lack or len(self.seeds) < 2:
-            return None, f"Runs are missing: {', '.join(lack) or 'one seed has no interval'}."
+    def count(self, row: Comparison) -> int | None:
+        """The seeds that decide a comparison: all; in two stages, as many as make the half-width
+        of a primary one narrow, by the spread of the first ones; None while these are missing."""
+        if self.first is None:
+            return len(self.seeds)
+        if row.family != "primary":
+            return min(EXPLORED, len(self.seeds))
+        seeds = self.seeds[: self.first]
+        if self._lack(row, self.frame, seeds):
+            return None
+        values = self._values(row, self.frame, seeds)
+        if not np.isfinite(values).all():
+            return self.first
+        half_width = NARROW * row.margin.size
+        return needed(values, half_width, self._confidence(row), len(self.seeds))
+
+    def _confidence(self, row: Comparison) -> float:
+        return self.plan.confidence(row.family, self.arms)
+
+    def _frames(self, row: Comparison) -> Iterator[DataFrame]:
+        """The runs at the best rates; then with every choice of arms at their next best ones."""
+        import pandas
+
+        yield self.frame
+        if self.next_best is None:
+            return
+        tuned = {arm: self.rate_of.get(arm, arm) for arm in row.arms}
+        again = sorted({tuned[arm] for arm in row.arms if arm in set(self.next_best.arm)})
+        choices = (combinations(again, n + 1) for n in range(len(again)))
+        for chosen in chain.from_iterable(choices):
+            arms = [arm for arm in row.arms if tuned[arm] in chosen]
+            best = self.frame[~self.frame.arm.isin(arms)]
+            yield pandas.concat([best, self.next_best[self.next_best.arm.isin(arms)]])
+
+    def _lack(self, row: Comparison, frame: DataFrame, seeds: Iterable[int]) -> list[str]:
+        there = frame.groupby("arm").seed.agg(set)
+        return [arm for arm in row.arms if not set(seeds) <= there.get(arm, set())]
+
+    def _values(self, row: Comparison, frame: DataFrame, seeds: Iterable[int]) -> Series:
         with np.errstate(invalid="ignore"):  # two diverged runs have no difference
-            values = difference(self.frame, row.contrast).reindex(sorted(self.seeds))
+            return difference(frame, row.contrast).reindex(list(seeds))
+
+    def _judge(self, row: Comparison, frame: DataFrame) -> Judged:
+        confidence = self._confidence(row)
+        seeds = self.seeds[: self.count(row)]
+        lack = self._lack(row, frame, seeds)
+        if lack or len(seeds) < 2:
+            missing = f"Runs are missing: {', '.join(lack) or 'one seed has no interval'}."
+            return Judged(row, confidence, None, missing)
+        values = self._values(row, frame, seeds)
         found = None
         if np.isfinite(values).all():
-            found = interval(values, confidence)
+            found = interval(values, confidence, self.first if row.family == "primary" else None)
             if np.ptp(values) == 0:
                 half, at = row.margin.resolution, found.mean
                 found = Interval(at, at - half, at + half, found.n)
         for gate, arm in product(self.plan.gates, row.arms):
-            if not gate.passed(self.few if gate.by_heart else self.frame, arm):
-                return found, f"Gate failed: {arm} {gate.fails}."
-        return found, None if found else f"A run of {' or '.join(row.arms)} diverged."
+            if not gate.passed(self.few if gate.by_heart else frame, arm):
+                return Judged(row, confidence, found, f"Gate failed: {arm} {gate.fails}.")
+        if found is None:
+            diverged = f"A run of {' or '.join(row.arms)} diverged."
+            return Judged(row, confidence, None, diverged)
+        judged = Judged(row, confidence, found)
+        if row.plateau and not _signs_agree(judged, values):
+            disagree = f"An exact sign-flip test of at least {SIGNS} seeds does not agree."
+            return replace(judged, problem=disagree)
+        return judged
 
 
-def recorded(experiment: Any) -> Verdicts | None:
-    """An experiment's comparisons on the runs that decide its claims; None where there are none."""
-    plan = experiment.comparisons
-    if not records.runs(experiment.name, plan.profile):
+def _signs_agree(judged: Judged, values: Series) -> bool:
+    """Whether exact tests at the two margins, instead of the interval, give the same verdict."""
+    if len(values) < SIGNS:
+        return False
+    level, margin = (1 - judged.confidence) / 2, judged.row.margin.size
+    ends = (-margin, margin)
+    high = min((end for end in ends if sign_flip(values - end) <= level), default=np.inf)
+    low = max((end for end in ends if sign_flip(end - values) <= level), default=-np.inf)
+    within = np.nextafter(low, np.inf), np.nextafter(high, -np.inf)
+    return verdict(*within, margin, judged.row.says) == judged.verdict
+
+
+def recorded(experiment: Any, plan: Comparisons | None = None) -> Verdicts | None:
+    """An experiment's main comparisons, or another of its `plans`, on the runs that decide its
+    claims; None where there are none."""
+    plan = plan or experiment.comparisons
+    profiles = (plan.profile, plan.by_heart, f"{plan.profile}_next_best")
+    runs, few, next_best = (records.runs(experiment.name, profile) for profile in profiles)
+    if not runs:
         return None
-    runs, few = (records.runs(experiment.name, p) for p in (plan.profile, plan.by_heart))
     scale = experiment.profile(plan.profile)
-    return Verdicts(plan, records.tidy(runs), records.tidy(few), scale.arms, scale.seeds)
+    return Verdicts(
+        plan,
+        records.tidy(runs),
+        records.tidy(few),
+        scale.arms,
+        scale.seeds,
+        first=scale.first,
+        next_best=records.tidy(next_best) if next_best else None,
+        rate_of=experiment.rate_of,
+    )

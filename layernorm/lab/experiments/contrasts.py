@@ -60,7 +60,8 @@ class Said:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A row of a plan. `says`: what its statement says of the first arm, of `SAYS`."""
+    """A row of a plan. `says`: what its statement says of the first arm, of `SAYS`. `plateau`: runs
+    either leave a plateau or do not, so that an exact sign-flip test has to agree."""
 
     name: str
     contrast: Contrast
@@ -68,6 +69,7 @@ class Comparison:
     claim: Said | None = None
     says: str = "better"
     family: str = "primary"
+    plateau: bool = False
 
     def __post_init__(self) -> None:
         for given, known in ((self.says, SAYS), (self.family, FAMILIES)):
@@ -130,6 +132,9 @@ class Comparisons:
         """That of each interval: the family's comparisons among these arms share the 5%."""
         count = sum(row.family == family and set(row.arms) <= set(arms) for row in self.rows)
         return 1 - SHARED / max(count, 1)
+
+    def primary_arms(self) -> set[str]:
+        return {arm for row in self.rows if row.family == "primary" for arm in row.arms}
 
     def claims(self) -> dict[Said, list[Comparison]]:
         """The rows of each claim."""

@@ -39,7 +39,15 @@ class Profile:
 
     `options` hold for all arms, `of_arm` for one. `arms`: those that are run, by default all.
     `learning_rates`: the grid over which arms are tuned; empty: they are not, and take
-    `Options.learning_rate`.
+    `Options.learning_rate`. Tuning runs make a share `tuning_share` of the updates, with each of
+    `tuning_seeds`.
+
+    With `first`, seeds are planned in two stages: every arm of a primary comparison has the first
+    so many, whose spread says how many of the others follow (`compare.Verdicts.count`); where
+    tuning cannot tell its best rate from the next one, it has them at both. Arms of exploratory
+    comparisons alone have one tuning seed and at most five others.
+
+    `comparisons`: its own, where it asks something else than the experiment's main profile.
     """
 
     arms: tuple[str, ...] = ()
@@ -47,6 +55,10 @@ class Profile:
     of_arm: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     learning_rates: tuple[float, ...] = ()
+    tuning_seeds: tuple[int, ...] = (TUNING_SEED,)
+    tuning_share: float = 1.0
+    first: int | None = None
+    comparisons: Comparisons | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +73,8 @@ class Experiment:
             `best_test_…` is read. tuned_on: the final metric that chooses a learning rate, by
             default the mean of that one over the curve, so that fast learning counts.
         averaged: the metrics whose curve's mean is a final metric, `mean_…`.
-        comparisons: what is compared, with the margins and the claims that are decided by it.
+        comparisons: what is compared, with the margins and the claims that are decided by it, on
+            its `profile`, and on others that have none of their own.
         rate_of: for an arm that is not tuned, the arm whose learning rate it takes.
         overfit: options of the check that an arm can learn a few examples by heart;
             overfit_of_arm: those of one arm.
@@ -102,12 +115,22 @@ class Experiment:
         for profile in profiles.values():
             for arm in (*profile.arms, *profile.of_arm):
                 known("arm", arm, self.arms)
-        for arm in (arm for row in self.comparisons.rows for arm in row.arms):
-            known("arm", arm, self.arms)
+        for plan in self.plans():
+            for arm in (arm for row in plan.rows for arm in row.arms):
+                known("arm", arm, self.arms)
 
     def profile(self, name: str) -> Profile:
         """Raises `ValueError` for an unknown one."""
         return self.profiles[known("profile", name, self.profiles)]
+
+    def compared(self, profile: str) -> Comparisons:
+        """What runs of a profile are compared by."""
+        return self.profile(profile).comparisons or self.comparisons
+
+    def plans(self) -> tuple[Comparisons, ...]:
+        """All comparisons, the main ones first."""
+        own = (profile.comparisons for profile in self.profiles.values())
+        return (self.comparisons, *(plan for plan in own if plan is not None))
 
     def by_heart(self, arm: str) -> dict[str, Any]:
         """The options of an arm that learns a few examples by heart."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import isfinite, sqrt
 from pathlib import Path
+from statistics import fmean, stdev
 
 from layernorm.lab import records
 from layernorm.lab.experiments import get
-from layernorm.lab.experiments.experiment import TUNING_SEED, Config, known
+from layernorm.lab.experiments.compare import EXPLORED, Verdicts
+from layernorm.lab.experiments.contrasts import Comparisons
+from layernorm.lab.experiments.experiment import TUNING_SEED, Config, Experiment, Profile, known
+from layernorm.lab.records import Record
 
 EXTENSIONS = 3  # how often a grid of learning rates grows where an edge wins
 
@@ -18,12 +23,14 @@ class Sweep:
     """An experiment's arms over its seeds, at the learning rates tuned for them.
 
     Runs of the tuning are kept in the profile `<profile>_tuning`, those that show that an arm can
-    learn a few examples by heart in `<profile>_overfit`. `arms` and `seeds` default to the plan's;
-    `options` override it for every run; a `learning_rate` among them leaves nothing to tune.
-    `by_heart=False`: without the runs by heart.
+    learn a few examples by heart in `<profile>_overfit`, those at a rate that tuning cannot tell
+    from the best in `<profile>_next_best`. Seeds are planned in two stages where the profile says
+    so, unless others are given. `arms` and `seeds` default to the plan's; `options` override it for
+    every run; a `learning_rate` among them leaves nothing to tune. `by_heart=False`: without the
+    runs by heart.
 
     Raises `ValueError` for an unknown experiment, profile, arm or option, a value that does not
-    fit, an arm or seed that is given twice, and the seed of the tuning.
+    fit, an arm or seed that is given twice, and a seed of the tuning.
     """
 
     experiment: str
@@ -34,125 +41,204 @@ class Sweep:
     by_heart: bool = True
 
     def __post_init__(self) -> None:
-        experiment = get(self.experiment)
-        profile = experiment.profile(self.profile)
         for arm in self.arms:
-            known(f"arm of profile {self.profile!r}", arm, dict.fromkeys(profile.arms))
-        object.__setattr__(self, "arms", tuple(self.arms) or profile.arms)
-        object.__setattr__(self, "seeds", tuple(self.seeds) or profile.seeds)
+            known(f"arm of profile {self.profile!r}", arm, dict.fromkeys(self.scale.arms))
+        object.__setattr__(self, "arms", tuple(self.arms) or self.scale.arms)
+        object.__setattr__(self, "seeds", tuple(self.seeds) or self.scale.seeds)
         for name, given in (("arms", self.arms), ("seeds", self.seeds)):
             if len(set(given)) < len(given):
                 raise ValueError(f"{name} must differ, got {', '.join(map(str, given))}")
-        if TUNING_SEED in self.seeds:
-            raise ValueError(f"seed {TUNING_SEED} chooses the learning rates; take another one")
+        if tuning := set(self.seeds) & {TUNING_SEED, *self.scale.tuning_seeds}:
+            raise ValueError(f"seed {min(tuning)} chooses the learning rates; take another one")
         for arm in self.arms:
             for seed in self.seeds:
                 self.config(arm, seed, 1e-3)
             if self.by_heart:
-                self.config(arm, TUNING_SEED, 1e-3, **experiment.by_heart(arm))
+                self._few(arm, 1e-3)
+
+    @property
+    def plan(self) -> Experiment:
+        return get(self.experiment)
+
+    @property
+    def scale(self) -> Profile:
+        return self.plan.profile(self.profile)
+
+    @property
+    def compared(self) -> Comparisons:
+        return self.plan.compared(self.profile)
+
+    @property
+    def first(self) -> int | None:
+        """The number of seeds of the first stage, where there are two."""
+        return self.scale.first if self.seeds == self.scale.seeds else None
 
     def config(self, arm: str, seed: int, rate: float, **options: object) -> Config:
         values = {**self.options, "learning_rate": rate, **options}
-        return get(self.experiment).config(self.profile, arm, seed, **values)
+        return self.plan.config(self.profile, arm, seed, **values)
 
     def tuned_as(self, arm: str) -> str:
         """The arm whose learning rate this one takes: its own, unless the plan says another."""
-        return get(self.experiment).rate_of.get(arm, arm)
+        return self.plan.rate_of.get(arm, arm)
 
-    def finals(self, done: Mapping[str, records.Record], arm: str) -> dict[float, float]:
-        """Of the arm's tuning runs that are done: learning rate to what it is judged by."""
-        metric = get(self.experiment).tuned_on
-        found = {}
-        for config in self._at_all_rates(arm, done):
-            if (run := done.get(config.key())) is not None:
-                found[config.options.learning_rate] = run.result["final"][metric]
-        return found
+    def _few(self, arm: str, rate: float) -> Config:
+        few = self.config(arm, TUNING_SEED, rate, **self.plan.by_heart(arm))
+        return few.in_profile(f"{self.profile}_overfit")
 
-    def _at_all_rates(self, arm: str, done: Mapping[str, records.Record]) -> Iterator[Config]:
-        """The tuning runs of the grid, and those done beyond it."""
-        rates = set(get(self.experiment).profile(self.profile).learning_rates)
+    def _tuning(self, arm: str, seed: int, rate: float) -> Config:
+        whole = self.config(arm, seed, rate)
+        shorter = {
+            name: max(1, round(self.scale.tuning_share * getattr(whole.options, name)))
+            for name in ("updates", "evaluations")
+        }
+        return self.config(arm, seed, rate, **shorter).in_profile(f"{self.profile}_tuning")
+
+    def _tuning_seeds(self, arm: str) -> tuple[int, ...]:
+        """All, or one if seeds are planned and no primary arm takes this one's rate."""
+        primary = map(self.tuned_as, self.compared.primary_arms())
+        every = self.scale.first is None or arm in primary
+        return self.scale.tuning_seeds[: None if every else 1]
+
+    def _tuned(self, done: Mapping[str, Record], arm: str) -> dict[float, list[float]]:
+        """The learning rates that were tried with all tuning seeds, with what judges each."""
+        tried = set(self.scale.learning_rates)
         for run in done.values():
             of = run.config
             if (of["profile"], of["arm"]) == (f"{self.profile}_tuning", arm):
-                rates.add(of["options"]["learning_rate"])
-        for rate in sorted(rates):
-            yield self.config(arm, TUNING_SEED, rate).in_profile(f"{self.profile}_tuning")
+                tried.add(of["options"]["learning_rate"])
+        found = {}
+        for rate in sorted(tried):
+            keys = [self._tuning(arm, seed, rate).key() for seed in self._tuning_seeds(arm)]
+            if all(key in done for key in keys):
+                found[rate] = [done[key].result["final"][self.plan.tuned_on] for key in keys]
+        return found
 
-    def rate(self, done: Mapping[str, records.Record], arm: str) -> float | None:
+    def rates(self, done: Mapping[str, Record], arm: str) -> list[float]:
+        """The arm's learning rate, then, where seeds are planned, the next best one if it is within
+        one standard error of the seeds' differences; empty while tuning is not done."""
+        if not self.scale.learning_rates or "learning_rate" in self.options:
+            default = self.plan.config(self.profile, arm, 0, **self.options)
+            return [default.options.learning_rate]
+        values = self._tuned(done, self.tuned_as(arm))
+        if self._more_rates(values):
+            return []
+        rate, *others = ranked(values)
+        if self.first is None or not others or len(values[rate]) < 2:
+            return [rate]
+        apart = [b - a for a, b in zip(values[rate], values[others[0]], strict=True)]
+        tied = all(map(isfinite, apart)) and fmean(apart) <= stdev(apart) / sqrt(len(apart))
+        return [rate, others[0]] if tied else [rate]
+
+    def rate(self, done: Mapping[str, Record], arm: str) -> float | None:
         """The arm's learning rate; None while its tuning is not done."""
-        grid = get(self.experiment).profile(self.profile).learning_rates
-        if not grid or "learning_rate" in self.options:
-            default = get(self.experiment).config(self.profile, arm, 0, **self.options)
-            return default.options.learning_rate
-        finals = self.finals(done, self.tuned_as(arm))
-        return None if self._more_rates(finals) else best(finals)
+        return next(iter(self.rates(done, arm)), None)
 
-    def _more_rates(self, finals: Mapping[float, float]) -> list[float]:
+    def _more_rates(self, values: Mapping[float, list[float]]) -> list[float]:
         """Learning rates that still have to be tried: those of the grid, then one beyond its edge
         as long as that edge is best."""
-        grid = sorted(get(self.experiment).profile(self.profile).learning_rates)
-        if missing := [rate for rate in grid if rate not in finals]:
+        grid = sorted(self.scale.learning_rates)
+        if missing := [rate for rate in grid if rate not in values]:
             return missing
-        if len(finals) >= len(grid) + EXTENSIONS or len(grid) < 2:
+        if len(values) >= len(grid) + EXTENSIONS or len(grid) < 2:
             return []
-        rates = sorted(finals)
-        if best(finals) == rates[0]:
+        rates, best = sorted(values), ranked(values)[0]
+        if best == rates[0]:
             return [float(f"{rates[0] ** 2 / rates[1]:.2g}")]
-        if best(finals) == rates[-1]:
+        if best == rates[-1]:
             return [float(f"{rates[-1] ** 2 / rates[-2]:.2g}")]
         return []
 
-    def wanted(self, done: Mapping[str, records.Record]) -> list[Config]:
+    def wanted(self, done: Mapping[str, Record]) -> list[Config]:
         """The runs that can be started now, given those done (by key)."""
-        experiment = get(self.experiment)
-        configs: dict[str, Config] = {}
-
-        def want(config: Config) -> None:
-            if (key := config.key()) not in done:
-                configs.setdefault(key, config)
-
+        wanted: dict[str, Config] = {}
+        counts = self.counts(done)
         for arm in self.arms:
-            rate = self.rate(done, arm)
-            if rate is None:
-                source = self.tuned_as(arm)
-                for each in self._more_rates(self.finals(done, source)):
-                    tuning = self.config(source, TUNING_SEED, each)
-                    want(tuning.in_profile(f"{self.profile}_tuning"))
-                continue
-            for seed in self.seeds:
-                want(self.config(arm, seed, rate))
-            if experiment.overfit and self.by_heart:
-                want(self._few(arm, rate))
-        return list(configs.values())
+            rates = self.rates(done, arm)
+            configs = self._finals(arm, rates, counts[arm]) if rates else self._to_tune(done, arm)
+            wanted |= {key: config for config in configs if (key := config.key()) not in done}
+        return list(wanted.values())
 
-    def _few(self, arm: str, rate: float) -> Config:
-        few = self.config(arm, TUNING_SEED, rate, **get(self.experiment).by_heart(arm))
-        return few.in_profile(f"{self.profile}_overfit")
+    def _to_tune(self, done: Mapping[str, Record], arm: str) -> Iterator[Config]:
+        source = self.tuned_as(arm)
+        for rate in self._more_rates(self._tuned(done, source)):
+            for seed in self._tuning_seeds(source):
+                yield self._tuning(source, seed, rate)
 
-    def few(self, done: Mapping[str, records.Record]) -> list[records.Record]:
-        """The runs on a few examples, as far as they are done."""
-        rates = {arm: self.rate(done, arm) for arm in self.arms}
-        keys = [self._few(arm, rate).key() for arm, rate in rates.items() if rate is not None]
-        return [done[key] for key in keys if key in done]
+    def _finals(self, arm: str, rates: list[float], count: int) -> list[Config]:
+        """An arm's runs at its rate, at the next best one, and by heart."""
+        few = [self._few(arm, rates[0])] if self.plan.overfit and self.by_heart else []
+        return self._best(arm, rates, count) + self._next_best(arm, rates, count) + few
 
-    def runs(self, done: Mapping[str, records.Record]) -> list[records.Record]:
+    def _best(self, arm: str, rates: list[float], count: int) -> list[Config]:
+        return [self.config(arm, seed, rate) for rate in rates[:1] for seed in self.seeds[:count]]
+
+    def _next_best(self, arm: str, rates: list[float], count: int) -> list[Config]:
+        if arm not in self.compared.primary_arms():
+            return []
+        configs = self._best(arm, rates[1:], count)
+        return [config.in_profile(f"{self.profile}_next_best") for config in configs]
+
+    def counts(self, done: Mapping[str, Record]) -> dict[str, int]:
+        """The number of seeds of each arm; of the first stage, until that one is done."""
+        if self.first is None:
+            return dict.fromkeys(self.arms, len(self.seeds))
+        primary = self.compared.primary_arms()
+        counts = {arm: self.first if arm in primary else EXPLORED for arm in self.arms}
+        found = self.verdicts(done, counts)
+        for row in found.rows.values():
+            if set(row.arms) <= set(self.arms):
+                count = found.count(row) or 0
+                counts |= {arm: max(counts[arm], count) for arm in row.arms}
+        return counts
+
+    def runs(self, done: Mapping[str, Record]) -> list[Record]:
         """The runs that the comparison is made of, as far as they are done."""
-        rates = {arm: self.rate(done, arm) for arm in self.arms}
-        keys = (
-            self.config(arm, seed, rate).key()
-            for arm, rate in rates.items()
-            if rate is not None
-            for seed in self.seeds
+        return self._done(done, self.counts(done), self._best)
+
+    def few(self, done: Mapping[str, Record]) -> list[Record]:
+        """The runs on a few examples, as far as they are done."""
+        no_matter = dict.fromkeys(self.arms, 0)
+        return self._done(done, no_matter, lambda arm, rates, _: [self._few(arm, rates[0])])
+
+    def _done(
+        self,
+        done: Mapping[str, Record],
+        counts: Mapping[str, int],
+        kind: Callable[[str, list[float], int], list[Config]],
+    ) -> list[Record]:
+        """The runs of a kind, as far as they are done."""
+        configs = (
+            config
+            for arm in self.arms
+            if (rates := self.rates(done, arm))
+            for config in kind(arm, rates, counts[arm])
         )
-        return [done[key] for key in keys if key in done]
+        return [done[key] for config in configs if (key := config.key()) in done]
+
+    def verdicts(
+        self, done: Mapping[str, Record], counts: dict[str, int] | None = None
+    ) -> Verdicts:
+        """The plan's comparisons on the runs that are done."""
+        counts = counts or self.counts(done)
+        next_best = self._done(done, counts, self._next_best)
+        return Verdicts(
+            self.compared,
+            records.tidy(self._done(done, counts, self._best)),
+            records.tidy(self.few(done)),
+            self.scale.arms,
+            self.seeds,
+            first=self.first,
+            next_best=records.tidy(next_best) if next_best else None,
+            rate_of=self.plan.rate_of,
+        )
 
 
-def best(finals: Mapping[float, float]) -> float:
-    """The learning rate with the lowest value; of equals (all diverged) the lowest rate."""
-    return min(sorted(finals), key=lambda rate: finals[rate])
+def ranked(values: Mapping[float, list[float]]) -> list[float]:
+    """Learning rates from the lowest mean to the highest; of equals the lowest rate first."""
+    return sorted(sorted(values), key=lambda rate: fmean(values[rate]))
 
 
-def finished(experiment: str, root: str | Path | None = None) -> dict[str, records.Record]:
+def finished(experiment: str, root: str | Path | None = None) -> dict[str, Record]:
     """All runs of an experiment that are done, own and published, by `Config.key`."""
     return {records.key({**run.config, "data": None}): run
             for run in records.runs(experiment, root=root)}  # fmt: skip

@@ -21,6 +21,7 @@ def arms(sweep: Sweep, done: Mapping[str, records.Record]) -> list[list[str]]:
     """A table, its head first: one row an arm, the primary metric's mean and 95% t interval."""
     experiment = get(sweep.experiment)
     rows = [[*HEAD, f"{experiment.primary} [95% interval]"]]
+    counts = sweep.counts(done)
     for arm, runs in _by_arm(sweep, done).items():
         rate = sweep.rate(done, arm)
         values = [_primary(run) for run in runs]
@@ -30,7 +31,7 @@ def arms(sweep: Sweep, done: Mapping[str, records.Record]) -> list[list[str]]:
             [
                 arm,
                 "not tuned yet" if rate is None else f"{rate:g}",
-                f"{len(runs)} of {len(sweep.seeds)}",
+                f"{len(runs)} of {counts[arm]}",
                 str(diverged),
                 f"{1000 * times[len(times) // 2]:.2f}" if times else "",
                 _interval(values),
@@ -63,16 +64,8 @@ def _interval(values: list[float]) -> str:
 
 def verdicts(sweep: Sweep, done: Mapping[str, records.Record]) -> list[list[str]]:
     """A table, its head first: the plan's comparisons among the arms of the sweep."""
-    experiment = get(sweep.experiment)
-    found = compare.Verdicts(
-        experiment.comparisons,
-        records.tidy(sweep.runs(done)),
-        records.tidy(sweep.few(done)),
-        experiment.profile(sweep.profile).arms,
-        sweep.seeds,
-    )
     rows = [["comparison", "difference [interval]", "margin", "verdict"]]
-    for name, one in found.items():
+    for name, one in sweep.verdicts(done).items():
         if set(one.row.arms) <= set(sweep.arms):
             shown = f"{one.difference:.4g}" if one.difference else ""
             why = f" ({one.problem or '; '.join(one.notes())})"

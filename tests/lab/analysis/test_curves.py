@@ -3,7 +3,7 @@ import math
 import pandas
 import pytest
 
-from layernorm.lab.analysis.curves import at_level, final, over_seconds
+from layernorm.lab.analysis.curves import at_level, final, logarithm, over_seconds
 
 
 def runs(curves, finals=()):
@@ -22,6 +22,11 @@ def test_final_values_are_those_without_a_step_by_seed():
     frame = runs({("a", "loss"): (3.0, 2.0)}, [("a", 1, 5.0), ("a", 0, 4.0), ("b", 0, 9.0)])
     assert final(frame, "a", "loss").to_dict() == {0: 4.0, 1: 5.0}
     assert final(frame, "a", "error").empty
+
+
+def test_differences_of_logarithms_are_ratios():
+    frame = runs({}, [("a", 0, 2.0), ("a", 1, 8.0), ("b", 0, 1.0)])
+    assert logarithm("loss")(frame, "a", ()).tolist() == pytest.approx([0.693147, 2.079442])
 
 
 def test_curves_are_averaged_over_the_seconds_that_the_quicker_arm_takes():

@@ -7,7 +7,7 @@ import pandas
 import pytest
 
 from layernorm.lab.experiments import compare, contrasts
-from layernorm.lab.experiments.compare import Judged, Verdicts, together, verdict
+from layernorm.lab.experiments.compare import Verdicts
 from layernorm.lab.experiments.contrasts import (
     Comparison,
     Comparisons,
@@ -17,6 +17,7 @@ from layernorm.lab.experiments.contrasts import (
     less,
     minus,
 )
+from layernorm.lab.experiments.judged import Judged, together, verdict
 
 SUPPORTED, OPPOSITE, SAME = "supported here", "opposite here", "no difference here"
 NOT_BETTER, OPEN = "not better here", "inconclusive"
@@ -272,3 +273,52 @@ def test_rows_with_one_claim_are_its_conditions():
 def test_a_plan_that_makes_no_sense_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def shifted(values, **row):
+    """The comparison of an arm with these values and one with zeros."""
+    rows = (Comparison("a - b", less("a", "b", "loss"), ABOUT, **row),)
+    frame = table({"a": values, "b": (0.0,) * len(values)})
+    return Verdicts(Comparisons(rows, gates=()), frame, frame, ("a", "b"), range(len(values)))
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict", "agrees"),
+    [
+        ((-1.5,) * 5 + (-1.6,) * 5, SUPPORTED, True),
+        ((-1.5,) * 9, SUPPORTED, False),  # nine are too few
+        ((-1.3,) * 5 + (-1.0,) * 2 + (-1.5,) * 9, SUPPORTED, True),
+        ((0.1, -0.1) * 6, SAME, True),
+        ((2.0, 3.0) * 6, OPPOSITE, True),
+    ],
+)
+def test_where_runs_leave_a_plateau_or_not_exact_signs_must_agree(values, verdict, agrees):
+    assert shifted(values)["a - b"].verdict == verdict
+    found = shifted(values, plateau=True)["a - b"]
+    assert found.verdict == (verdict if agrees else OPEN)
+    assert found.problem is None if agrees else "does not agree" in found.problem
+
+
+def test_signs_contradict_an_interval_of_runs_that_are_far_from_normal():
+    """Half of the runs are at the margin: their signs do not matter, the interval does not know."""
+    values = (-1.0,) * 8 + (-1.2, -1.2, -1.2, -1.2)
+    interval = shifted(values)["a - b"]
+    assert interval.verdict == SUPPORTED
+    assert interval.difference.high < -1
+    assert shifted(values, plateau=True)["a - b"].verdict == OPEN
+
+
+def test_an_arm_and_the_one_whose_rate_it_takes_change_rates_together():
+    rows = (Comparison("a/x - a", less("a/x", "a", "loss"), ABOUT),)
+    frame = table({"a": (0.0, 0.1), "a/x": (5.0, 5.1)})
+    again = table({"a": (9.0, 9.1), "a/x": (14.0, 14.1)})
+    found = Verdicts(
+        *(Comparisons(rows, gates=()), frame, frame, ("a", "a/x"), range(2)),
+        next_best=again,
+        rate_of={"a/x": "a"},
+    )
+    assert found["a/x - a"].verdict == OPPOSITE
+    apart = Verdicts(
+        *(Comparisons(rows, gates=()), frame, frame, ("a", "a/x"), range(2)), next_best=again
+    )
+    assert apart["a/x - a"].verdict == OPEN  # -4 at another pairing

@@ -248,7 +248,7 @@ def test_an_arm_learns_32_examples_by_heart(arm):
     assert final["test_error"] > 5  # 32 examples do not teach the others
 
 
-@pytest.mark.parametrize("profile", ["standard", "paper"])
+@pytest.mark.parametrize("profile", ["standard", "paper", "paper_tenth"])
 def test_every_arm_trains_a_few_steps_at_small_size(generated, profile):
     for arm in EXPERIMENT.profile(profile).arms:
         few = {"hidden": [8, 6], "updates": 3, "evaluations": 1, "examples": 50}

@@ -1,0 +1,82 @@
+"""The rule: one interval decides one comparison, and comparisons together a statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from layernorm.lab.analysis.statistics import Interval
+from layernorm.lab.experiments.contrasts import Comparison
+
+INCONCLUSIVE, DEPENDS, NOT_BETTER = "inconclusive", "depends", "not better here"
+
+
+def verdict(low: float, high: float, margin: float, says: str = "better") -> str:
+    """What the interval of a difference, better when negative, makes of a statement."""
+    if low > margin or (high < -margin and says == "same"):
+        return "opposite here"
+    if high < -margin or (high <= margin and says == "not worse"):
+        return "supported here"
+    if -margin <= low and high <= margin:
+        return "supported here" if says == "same" else "no difference here"
+    return NOT_BETTER if low >= -margin and says == "better" else INCONCLUSIVE
+
+
+def together(verdicts: Iterable[str]) -> str:
+    """The verdict on a statement from those on its conditions: all of them must be decided."""
+    found = set(verdicts)
+    if len(found) == 1 or INCONCLUSIVE in found:
+        return INCONCLUSIVE if INCONCLUSIVE in found else found.pop()
+    one_side = found in ({NOT_BETTER, "no difference here"}, {NOT_BETTER, "opposite here"})
+    return NOT_BETTER if one_side else DEPENDS
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A comparison's interval and what follows from it; `problem`: why nothing does."""
+
+    row: Comparison
+    confidence: float
+    difference: Interval | None = None
+    problem: str | None = None
+
+    @property
+    def verdict(self) -> str:
+        return INCONCLUSIVE if self.problem else self._at(self.row.margin.size)
+
+    def _at(self, margin: float) -> str:
+        return verdict(self.difference.low, self.difference.high, margin, self.row.says)
+
+    def margins(self) -> tuple[float, float]:
+        """From which margin to which the verdict would be the same."""
+        edges = sorted({0.0, abs(self.difference.low), abs(self.difference.high), np.inf})
+        same = [
+            span
+            for span in pairwise(edges)
+            if self._at(min(sum(span) / 2, span[0] + 1)) == self.verdict
+        ]  # they follow each other
+        return same[0][0], same[-1][1]
+
+    def notes(self) -> list[str]:
+        """The margins of this verdict; of an open one also its sign, and what may still be."""
+        if self.problem:
+            return []
+        m, d = self.row.margin.size, self.difference
+        low, high = self.margins()
+        span = [f"from {low:.3g}"] * (low > 0) + [f"up to {high:.3g}"] * (high < np.inf)
+        said = [f"for margins {' '.join(span)}" if span else "for any margin"]
+        if self.verdict == INCONCLUSIVE:
+            said += ["below 0"] * (d.high < 0) + ["above 0"] * (d.low > 0)
+            may = ["an advantage that matters"] * (d.low < -m)
+            may += ["none that matters"] * (d.high >= -m and d.low <= m)
+            may += ["a disadvantage"] * (d.high > m)
+            said.append(f"possible: {', '.join(may)}" if len(may) < 3 else "anything is possible")
+        return said
+
+    def __str__(self) -> str:
+        m = self.row.margin
+        shown = f"{self.difference:.3g} {m.unit}, margin {m.size:g}: " if self.difference else ""
+        return f"{shown}{self.verdict}" + f" ({'; '.join(self.notes())})" * (not self.problem)
