@@ -5,9 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 
 import torch
+from torch import Tensor
 
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, claim
+from layernorm.lab.claims.checks import draw, held, largest, within
 
 _weight_norm = F.weight_norm
 
@@ -26,28 +28,24 @@ def one_length(v, g, dim=0):
     id="layer-norm-mixes-features",
     statement="Layer normalization mixes the features of a case: where some of them are measured "
     "in smaller units, so that their numbers grow, the outputs of all the others shrink.",
-    kind="property",
-    chapter="04",
     rule="for 100 random cases of 12 features, 4 of which are multiplied by 1, 10, 100, 1000: "
     "proved if in every case the spread of the other 8 outputs falls at every step, by a factor of "
     "at least 50 in all",
     sabotage=("layernorm.functional.layer_norm", per_feature),
 )
 def layer_norm_mixes_features() -> Finding:
-    x = torch.randn(100, 12, dtype=torch.float64)
-    spread = []
+    x, spread = draw(100, 12), []
     for scale in (1, 10, 100, 1000):
-        unit = torch.ones(12, dtype=torch.float64)
-        unit[:4] = scale
+        unit = torch.tensor([scale] * 4 + [1] * 8)
         spread.append(F.layer_norm(x * unit, (12,))[:, 4:].std(1))
     falls = all((b < a).all() for a, b in pairwise(spread))
     factor = (spread[0] / spread[-1]).min().item()
     holds = falls and factor >= 50
-    return Finding(
-        "proved" if holds else "refuted",
+    return held(
+        holds,
         f"With 4 of 12 features times 1000, the spread of the other outputs falls by a factor of "
         f"{'more' if holds else 'less'} than 50 in {'each' if holds else 'some'} of 100 cases.",
-        numbers={"smallest_factor": factor},
+        smallest_factor=factor,
     )
 
 
@@ -55,24 +53,22 @@ def layer_norm_mixes_features() -> Finding:
     id="weight-norm-divides-by-length",
     statement="Weight normalization divides the summed input of a unit by the L2 norm of its "
     "incoming weights, and subtracts no mean.",
-    kind="property",
-    chapter="04",
     rule="proved if for 100 random layers of 8 inputs and 5 units, in float64, the summed inputs "
     "by the normalized weights equal g (v·x) / |v|, unit by unit, within 1e-12 of the largest",
     sabotage=("layernorm.functional.weight_norm", one_length),
 )
 def weight_norm_divides_by_length() -> Finding:
-    worst = 0.0
-    for _ in range(100):
-        v, g = torch.randn(5, 8).double(), 1 + torch.rand(5, 1).double()
-        x = 3 + torch.randn(20, 8).double()
+    def off(v: Tensor, g: Tensor, x: Tensor) -> float:
         lengths = [sum(w * w for w in row) ** 0.5 for row in v.tolist()]
         expected = g.flatten() * (x @ v.T) / torch.tensor(lengths, dtype=torch.float64)
-        got = x @ F.weight_norm(v, g).T
-        worst = max(worst, ((got - expected).abs().max() / expected.abs().max()).item())
-    holds = worst < 1e-12
-    return Finding(
-        "proved" if holds else "refuted",
-        f"The largest difference is {'below' if holds else 'above'} 1e-12 of the largest output.",
-        numbers={"largest_relative_difference": worst},
+        return largest(x @ F.weight_norm(v, g).T - expected) / largest(expected)
+
+    layers = [
+        (torch.randn(5, 8).double(), 1 + torch.rand(5, 1).double(), 3 + torch.randn(20, 8).double())
+        for _ in range(100)
+    ]
+    return within(
+        1e-12,
+        "The largest difference is {below} of the largest output.",
+        largest_relative_difference=max(off(*layer) for layer in layers),
     )

@@ -8,12 +8,9 @@ import torch
 
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, claim
+from layernorm.lab.claims.checks import largest, proved, within
 
 DERIVE = "layernorm.symbolic.gradients.derive"
-
-
-def verdict(holds: bool) -> str:
-    return "proved" if holds else "refuted"
 
 
 def derived_for_rms(method):
@@ -40,7 +37,6 @@ def without_second_reduction(method):
     rule="proved if the mean over the units of the derived gradient is 0 for a symbolic H, "
     "a symbolic gradient from above and a symbolic eps",
     sabotage=(DERIVE, derived_for_rms),
-    chapter="05",
 )
 def gradient_has_mean_zero() -> Finding:
     from layernorm.symbolic import gradients
@@ -50,8 +46,8 @@ def gradient_has_mean_zero() -> Finding:
     found = gradients.derive("layer")
     average = mean(lambda k: found.backward.subs(K, k), J, SIZE)
     rest = found.simplify(average)
-    return Finding(
-        verdict(rest == 0),
+    return proved(
+        rest == 0,
         f"For every number of units and every eps the mean {'is 0' if rest == 0 else 'is not 0'}.",
     )
 
@@ -64,7 +60,6 @@ def gradient_has_mean_zero() -> Finding:
     rule="proved if the sum over the units of gradient times x_hat is 0 for symbolic H and eps, "
     "conditional if it is only for eps = 0",
     sabotage=(DERIVE, without_second_reduction),
-    chapter="05",
 )
 def gradient_orthogonal_to_output() -> Finding:
     import sympy
@@ -96,7 +91,6 @@ def gradient_orthogonal_to_output() -> Finding:
     rule="proved if the formulas derived for vectors of symbolic length are identical expressions "
     "with two sums, and that for RMS normalization is theirs without the plain sum",
     sabotage=(DERIVE, derived_for_rms),
-    chapter="05",
 )
 def batch_and_layer_share_their_backward_pass() -> Finding:
     import sympy
@@ -109,8 +103,8 @@ def batch_and_layer_share_their_backward_pass() -> Finding:
     plain = sympy.Sum(C[J], (J, 1, SIZE)) / (SIZE * S)
     sums = len(three[1].atoms(sympy.Sum))
     same = len(set(three)) == 1 and sums == 2 and sympy.expand(three[1] + plain - rms) == 0
-    return Finding(
-        verdict(same),
+    return proved(
+        same,
         f"The three derived formulas are {'one' if len(set(three)) == 1 else 'different'}, with "
         f"{sums} sum{'s' * (sums != 1)}; RMS normalization's has {len(rms.atoms(sympy.Sum))}.",
     )
@@ -130,12 +124,10 @@ def statistics_as_constants(method):
     id="derived-code-is-the-gradient",
     statement="The code printed from SymPy's derivation computes the gradients of batch, weight, "
     "layer, RMS and group normalization.",
-    kind="property",
     rule="20 draws of cases, units and numbers for each method: proved if all gradients equal "
     "those of automatic differentiation through layernorm.functional to 1e-10 of the largest, or "
     "of 1",
     sabotage=("layernorm.symbolic.function", statistics_as_constants),
-    chapter="05",
 )
 def derived_code_is_the_gradient() -> Finding:
     from layernorm import symbolic
@@ -145,6 +137,7 @@ def derived_code_is_the_gradient() -> Finding:
         "layer": lambda a, g, b: F.layer_norm(a, a.shape[1:], g, b),
         "group": lambda a, g, b: F.group_norm(a, 2, g, b),
         "rms": lambda a, g, b: F.rms_norm(a, a.shape[1:], g, 1e-5) + 0 * b,
+        "weight": F.weight_norm,
     }
     worst = 0.0
     for _ in range(20):
@@ -152,25 +145,18 @@ def derived_code_is_the_gradient() -> Finding:
         for method in symbolic.METHODS:
             gain, bias = torch.randn(2, units).double()
             dy, a = 2 + torch.randn(2, cases, units).double()
-            groups = [2] if method == "group" else []
+            inputs, rest = (a, gain, bias), [2] if method == "group" else []
+            ours = symbolic.function(method)
             if method == "weight":
-                inputs, norm = (
-                    (a, 1 + gain[:cases].abs().repeat(cases)[:cases, None]),
-                    F.weight_norm,
-                )
-                ours = symbolic.function(method)(dy, *inputs)
+                inputs = a, 1 + gain[:cases].abs().repeat(cases)[:cases, None]
+                ours = ours(dy, *inputs)
             else:
-                inputs, norm = (a, gain, bias), forward[method]
-                ours = symbolic.function(method)(dy, a, gain, 1e-5, *groups)
-            _, theirs = torch.autograd.functional.vjp(norm, inputs, dy)
+                ours = ours(dy, a, gain, 1e-5, *rest)
+            _, theirs = torch.autograd.functional.vjp(forward[method], inputs, dy)
             for one, two in zip(ours, theirs, strict=False):
-                largest = two.abs().max().clamp(min=1)
-                worst = max(worst, ((one - two).abs().max() / largest).item())
-    return Finding(
-        verdict(worst < 1e-10),
-        f"The largest difference is {'below' if worst < 1e-10 else 'above'} 1e-10.",
-        numbers={"largest_relative_difference": worst},
-    )
+                worst = max(worst, largest(one - two) / max(largest(two), 1))
+    text = "The largest difference is {below}."
+    return within(1e-10, text, largest_relative_difference=worst)
 
 
 def forgetful(step):
@@ -187,11 +173,9 @@ def forgetful(step):
     id="derived-recurrent-steps",
     statement="The chain rule over derived pieces gives the gradients of one step of the "
     "layer-normalized LSTM and GRU.",
-    kind="property",
     rule="20 draws each: proved if the gradients of all inputs and parameters equal those of "
     "automatic differentiation through layernorm.functional to 1e-10",
     sabotage=("layernorm.symbolic.recurrent.function", forgetful),
-    chapter="05",
 )
 def derived_recurrent_steps() -> Finding:
     from layernorm.symbolic import recurrent
@@ -212,10 +196,6 @@ def derived_recurrent_steps() -> Finding:
             v = tuple(upstream) if states == 2 else upstream[0]
             _, theirs = torch.autograd.functional.vjp(step, arguments, v)
             ours = recurrent.function(step.__name__)(*upstream, *arguments, 1e-5)
-            for one, two in zip(ours, theirs, strict=True):
-                worst = max(worst, (one - two).abs().max().item())
-    return Finding(
-        verdict(worst < 1e-10),
-        f"The largest difference is {'below' if worst < 1e-10 else 'above'} 1e-10.",
-        numbers={"largest": worst},
-    )
+            pairs = zip(ours, theirs, strict=True)
+            worst = max(worst, *(largest(one - two) for one, two in pairs))
+    return within(1e-10, "The largest difference is {below}.", largest=worst)

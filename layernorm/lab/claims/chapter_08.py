@@ -12,6 +12,7 @@ import layernorm
 from layernorm import functional as F
 from layernorm.lab.analysis import recurrence
 from layernorm.lab.claims import Finding, claim
+from layernorm.lab.claims.checks import held, less
 
 STEP = "layernorm.lab.analysis.recurrence.step"
 _step, _layer_norm = recurrence.step, F.layer_norm  # what mutants are made of
@@ -53,8 +54,6 @@ def course(
     id="plain-rnn-grows-or-shrinks",
     statement="In a standard RNN the summed inputs tend to grow or shrink at every time step, "
     "which leads to exploding or vanishing gradients.",
-    kind="property",
-    chapter="08",
     rule="4 networks of 48 units, 200 steps without input, W_hh times 0.5 and 3. Refuted unless "
     "states and gradients of the ReLU network shrink tenfold (0.5) and grow tenfold (3) from step "
     "50 to 200; proved if those of the tanh network do, too, and with inputs of variance 1; else "
@@ -105,8 +104,6 @@ def states(w_ih: Tensor, w_hh: Tensor, x: Tensor, h: Tensor, eps: float) -> Tens
 @claim(
     id="ln-rnn-ignores-the-scale-of-summed-inputs",
     statement="A layer-normalized RNN is invariant to re-scaling all of its summed inputs.",
-    kind="property",
-    chapter="08",
     rule="4 networks, 100 steps with inputs: refuted if W_xh and W_hh both times 0.01 or 100 "
     "change a state by 1e-9 at eps = 0; proved if the same holds at eps = 1e-5, for a negative "
     "factor and for W_hh alone; else conditional",
@@ -128,7 +125,7 @@ def ln_rnn_ignores_the_scale_of_summed_inputs() -> Finding:
         off = {name: max(off[name], value) for name, value in seen.items()}
     evidence = (
         f"Both matrices times 0.01 or 100 change the states by "
-        f"{'less' if off['both'] < 1e-9 else 'more'} than 1e-9; at eps = 1e-5 by up to "
+        f"{less(off['both'], 1e-9)}; at eps = 1e-5 by up to "
         f"{off['eps']:.2f}, both times -1 by up to {off['negative']:.1f}, W_hh alone times 3 by up "
         f"to {off['one']:.1f}."
     )
@@ -144,8 +141,6 @@ def ln_rnn_ignores_the_scale_of_summed_inputs() -> Finding:
     id="ln-rnn-state-stays-in-range",
     statement="Layer normalization stabilizes the hidden states of recurrent networks: they stay "
     "in one range, whatever the weights.",
-    kind="property",
-    chapter="08",
     rule="tanh and ReLU, W_hh times 0.01 to 100, with and without inputs, 50 steps, gain 1: "
     "proved if the root mean square of every state from step 10 on lies between 0.3 and 1; else "
     "refuted. The evidence adds the plain networks of the same weights",
@@ -160,12 +155,13 @@ def ln_rnn_state_stays_in_range() -> Finding:
                 low, high = min(low, size.min().item()), max(high, size.max().item())
             plain += course(f, 50, scale, 0.0).size[-1].tolist()
     holds = 10**low > 0.3 and 10**high < 1
-    return Finding(
-        "proved" if holds else "refuted",
+    return held(
+        holds,
         f"Layer-normalized states have root mean squares "
         f"{'between 0.3 and 1' if holds else 'outside 0.3 to 1'}; those of plain networks, without "
         f"input, reach from 10^{min(plain):.0f} to 10^{max(plain):.0f} after 50 steps.",
-        numbers={"low": low, "high": high},
+        low=low,
+        high=high,
     )
 
 
@@ -181,8 +177,6 @@ def remembering(x, normalized_shape, weight=None, bias=None, eps=1e-5, seen=[]):
     id="statistics-of-the-current-step",
     statement="The normalization of a layer-normalized RNN depends on the summed inputs of the "
     "current time step alone, so sequences may have any length.",
-    kind="property",
-    chapter="08",
     rule="LayerNormRNN, 3 sequences of 50 steps: proved if its first 1, 7 and 49 states do not "
     "change by 1e-12 when the rest is cut off or replaced, and the state of step t is one step of "
     "eq. (4) from that of step t - 1 to 1e-12; else refuted",
@@ -203,19 +197,17 @@ def statistics_of_the_current_step() -> Finding:
             a.var(-1, correction=0, keepdim=True) + eps
         ).sqrt()
         off = max(off, (torch.tanh(standard) - y[1:]).abs().max().item())
-    return Finding(
-        "proved" if off < 1e-12 else "refuted",
-        f"What comes later changes the states by {'less' if off < 1e-12 else 'more'} than 1e-12, "
+    return held(
+        off < 1e-12,
+        f"What comes later changes the states by {less(off, 1e-12)}, "
         "and so do they differ from one step of eq. (4) from the one before.",
-        numbers={"off": off},
+        off=off,
     )
 
 
 @claim(
     id="one-gain-and-bias-for-all-steps",
     statement="A layer-normalized RNN has one set of gains and biases, shared over all time steps.",
-    kind="property",
-    chapter="08",
     rule="LayerNormRNN of 16 units: proved if its state holds one gain and one bias of 16 numbers, "
     "its two matrices and nothing else, and the same after sequences of 1, 10 "
     "and 1000 steps; else refuted",
@@ -230,7 +222,4 @@ def one_gain_and_bias_for_all_steps() -> Finding:
     one_pair = {"ln_weight_l0": (16,), "ln_bias_l0": (16,)}
     matrices = {"weight_ih_l0": (16, 5), "weight_hh_l0": (16, 16)}
     holds = names == sorted(net.state_dict()) and shapes == one_pair | matrices
-    return Finding(
-        "proved" if holds else "refuted",
-        f"The parameters are {', '.join(names)}, whatever the number of steps.",
-    )
+    return held(holds, f"The parameters are {', '.join(names)}, whatever the number of steps.")

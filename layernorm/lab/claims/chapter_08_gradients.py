@@ -14,6 +14,7 @@ from layernorm.lab.analysis import recurrence
 from layernorm.lab.analysis.recurrence import step as _step
 from layernorm.lab.claims import Finding, claim
 from layernorm.lab.claims.chapter_08 import STEP, course, never_normalized
+from layernorm.lab.claims.checks import held
 
 
 def half_gain(kind, x, h, w_ih, w_hh, gain, eps):
@@ -30,8 +31,6 @@ def damped(kind, *arguments):
     id="ln-rnn-dynamics-more-stable",
     statement="Invariance to the scale of summed inputs gives a layer-normalized RNN much more "
     "stable hidden-to-hidden dynamics.",
-    kind="property",
-    chapter="08",
     rule="largest Lyapunov exponents of tanh networks with inputs, scales 0.1, 1 and 10. The "
     "range over scales of both matrices, and of W_hh alone: proved if layer normalization's is "
     "below a tenth of the plain network's in both; conditional if in the first; else refuted",
@@ -67,8 +66,6 @@ def ln_rnn_dynamics_more_stable() -> Finding:
     id="ln-rnn-gradients-explode-and-vanish",
     statement="The state of a layer-normalized RNN stays in range, yet its gradients through time "
     "can grow or vanish exponentially.",
-    kind="property",
-    chapter="08",
     rule="tanh, gain 1, 4 networks of 48 units, 400 steps: proved if without input the mean of the "
     "largest exponents is above 0.02, and with inputs as large as the state at W_hh times 1 every "
     "one is below -0.2; else refuted",
@@ -82,13 +79,14 @@ def ln_rnn_gradients_explode_and_vanish() -> Finding:
         return exponents.mean().item() * 1000 / math.log(10)
 
     holds = free.mean() > 0.02 and driven.max() < -0.2
-    return Finding(
-        "proved" if holds else "refuted",
+    return held(
+        holds,
         f"A step multiplies gradients by {free.mean().exp():.2f} without input and by "
         f"{driven.mean().exp():.1f} with inputs; 1000 such steps by "
         f"{'more' if thousand(free) > 10 else 'less'} than 10^10 and by "
         f"{'less' if thousand(driven) < -100 else 'more'} than 10^-100.",
-        numbers={"free": free.mean(), "driven": driven.max()},
+        free=free.mean(),
+        driven=driven.max(),
     )
 
 
@@ -97,8 +95,6 @@ def ln_rnn_gradients_explode_and_vanish() -> Finding:
     statement="Without input, the gain alone decides how fast the gradients of a layer-normalized "
     "tanh RNN grow, by ½ log(g² E[f'²]/E[f²]) a step, f at g times a standard normal: for no gain "
     "do they shrink in a wide layer.",
-    kind="property",
-    chapter="08",
     rule="gains 0.3, 1 and 3, 4 networks of 256 units, 200 steps: proved if the mean exponent is "
     "within 0.03 of the formula for each, and the formula is not negative for 100 gains from 0.01 "
     "to 10; else refuted",
@@ -117,10 +113,11 @@ def gain_sets_the_exponent() -> Finding:
     )
     holds = off < 0.03 and least > -1e-6
     listed = ", ".join(f"{value:.2f}" for value in wanted)
-    return Finding(
-        "proved" if holds else "refuted",
+    return held(
+        holds,
         f"At gains 0.3, 1 and 3 the formula says {listed}, and the exponents are within "
         f"{'0.03' if off < 0.03 else 'more than 0.03'}; it is "
         f"{'never' if least > -1e-6 else 'sometimes'} negative.",
-        numbers={"off": off, "least": least},
+        off=off,
+        least=least,
     )

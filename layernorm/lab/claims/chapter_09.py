@@ -12,6 +12,7 @@ from torch import Tensor
 
 from layernorm import recurrent
 from layernorm.lab.claims import Finding, claim
+from layernorm.lab.claims.checks import held
 from layernorm.recurrent import definition
 from layernorm.recurrent.variants import VARIANTS
 
@@ -62,8 +63,6 @@ def first_step_louder(x, batch_sizes, h0, c0, weights, eps=1e-5, variant="paper"
     id="parameters-independent-of-length",
     statement="One set of gains and biases is shared over all time steps: the number of parameters "
     "does not depend on the length of the sequences, and every step computes the same.",
-    kind="property",
-    chapter="09",
     rule="RNN, LSTM and GRU, float64, sequences of 1, 10 and 100 steps: proved if the state "
     "dictionary keeps its entries and each bit of them, and a sequence handed over in pieces of 1, "
     "6, 33 and 60 steps has the outputs of the whole to 1e-9",
@@ -79,11 +78,11 @@ def parameters_independent_of_length() -> Finding:
         after = made.state_dict()
         same &= list(before) == list(after) and all(torch.equal(before[k], after[k]) for k in after)
         apart = max(apart, largest(in_pieces(made, x, 1, 7, 40) - whole))
-    return Finding(
-        verdict(same and apart < 1e-9),
+    return held(
+        same and apart < 1e-9,
         f"After 1, 10 and 100 steps the state dictionaries are {'the same' if same else 'others'}; "
         f"in pieces the outputs are {'equal' if apart < 1e-9 else 'not equal'} to 1e-9.",
-        numbers={"largest_difference": apart},
+        largest_difference=apart,
     )
 
 
@@ -96,8 +95,6 @@ def by_all_steps(x, batch_sizes, h0, c0, weights, eps=1e-5, variant="paper", rev
     id="longer-sequences-need-no-statistics",
     statement="A recurrent net with layer normalization takes test sequences that are longer than "
     "all training sequences: there are no statistics that could be missing for the further steps.",
-    kind="property",
-    chapter="09",
     rule="RNN, LSTM and GRU, float64, after sequences of up to 20 steps in training: proved if the "
     "layer has no buffers, its outputs are the same in both modes to the last bit, and the first "
     "20 outputs of 100 steps are those of the first 20 steps alone to 1e-9",
@@ -114,11 +111,11 @@ def longer_sequences_need_no_statistics() -> Finding:
         training, evaluation = made.train()(x)[0], made.eval()(x)[0]
         same &= torch.equal(training, evaluation)
         apart = max(apart, largest(made(x[:20])[0] - evaluation[:20]))
-    return Finding(
-        verdict(stored == 0 and same and apart < 1e-9),
+    return held(
+        stored == 0 and same and apart < 1e-9,
         f"{stored} buffers; {'the same' if same else 'other'} outputs in both modes; the first 20 "
         f"of 100 steps are {'unchanged' if apart < 1e-9 else 'changed'} to 1e-9.",
-        numbers={"largest_difference": apart},
+        largest_difference=apart,
     )
 
 
@@ -134,8 +131,6 @@ def centered_only(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     statement="An LSTM with eqs. (20) to (22) cannot tell a loud input from a soft one: positive "
     "factors on single inputs change nothing, and of a single feature only the sign is left. Where "
     "both terms are normalized together, or not at all, the scale is heard.",
-    kind="property",
-    chapter="09",
     rule="float64, eps = 0, each input of 20 steps times its own factor between 0.1 and 10: proved "
     "if the outputs of paper and carried change by less than 1e-9 and those of joint, per_gate and "
     "cell_only by more than 1e-3; so too for one feature, replaced by its sign",
@@ -153,11 +148,12 @@ def scale_of_the_input_is_lost() -> Finding:
             changes[variant].append(largest(made(x, start)[0] - made(other, start)[0]))
     deaf = max(changes["paper"] + changes["carried"])
     heard = min(changes["joint"] + changes["per_gate"] + changes["cell_only"])
-    return Finding(
-        verdict(deaf < 1e-9 and heard > 1e-3),
+    return held(
+        deaf < 1e-9 and heard > 1e-3,
         f"paper and carried {'do not change' if deaf < 1e-9 else 'change'} (to 1e-9); joint, "
         f"per_gate and cell_only {'do' if heard > 1e-3 else 'may not'}.",
-        numbers={"paper_and_carried": deaf, "others": heard},
+        paper_and_carried=deaf,
+        others=heard,
     )
 
 
@@ -185,8 +181,6 @@ def torchscript_example(x: Tensor, made) -> Tensor:
     id="published-cell-is-the-papers",
     statement="The layer-normalized cell of PyTorch's TorchScript example, which NeMo and others "
     "copied, computes the paper's eqs. (20) to (22).",
-    kind="property",
-    chapter="09",
     rule="20 steps from a zero state, float64, the same weights, no b: proved if the example's "
     "outputs equal those of the variant paper to 1e-9 at all steps; refuted if they do at the "
     "first step, differ by more than 1e-3 later, and equal those of the variant carried",
@@ -206,11 +200,11 @@ def published_cell_is_the_papers() -> Finding:
     first, later = away["paper"][0].item(), largest(away["paper"][1:])
     if not equal["paper"] and not (first < 1e-9 and later > 1e-3 and equal["carried"]):
         raise ArithmeticError(f"neither rule applies: {away}")
-    return Finding(
-        verdict(equal["paper"]),
+    return held(
+        equal["paper"],
         "From the same weights the first outputs agree to 1e-9; later ones "
         + ("agree too." if equal["paper"] else "do not, and equal those of the variant carried."),
-        numbers={"later": later},
+        later=later,
     )
 
 
@@ -218,8 +212,6 @@ def published_cell_is_the_papers() -> Finding:
     id="carried-normalized-cell-cannot-count",
     statement="A cell that is carried normalized cannot accumulate: with its gates held open it "
     "stays where it is after the first step, while the paper's cell counts the steps.",
-    kind="property",
-    chapter="09",
     rule="gates open (b = 40), candidates +1 and -1, eps = 0, 50 steps: proved if after t steps "
     "every cell of the variant paper is t times its candidate and every cell of the variant "
     "carried its candidate, to 1e-9 and for all t",
@@ -241,9 +233,9 @@ def carried_normalized_cell_cannot_count() -> Finding:
             wanted = candidate * (t if variant == "paper" else 1)
             away[variant] = max(away[variant], largest(state[1] - wanted))
     counts, stays = (away[variant] < 1e-9 for variant in ("paper", "carried"))
-    return Finding(
-        verdict(counts and stays),
+    return held(
+        counts and stays,
         f"Over 50 steps the paper's cell {'counts' if counts else 'does not count'}, and the "
         f"carried one {'stays at 1' if stays else 'does not stay'}.",
-        numbers=away,
+        **away,
     )

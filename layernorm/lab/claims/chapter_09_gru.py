@@ -7,7 +7,8 @@ from torch import Tensor
 
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.chapter_09 import draw, largest, verdict
+from layernorm.lab.claims.chapter_09 import draw, largest
+from layernorm.lab.claims.checks import held
 
 STEP = "layernorm.functional.ln_gru_step"
 H, I = 5, 3  # noqa: E741
@@ -42,8 +43,6 @@ def reset_before_norm(x, h, w_ih, w_hh, b, ln_ih, ln_hh, eps=1e-5):
     statement="In the layer-normalized GRU the reset gate acts after the norm of the recurrent "
     "term, as eq. (27) has it: before it, the norm would undo a reset that is the same for all "
     "units.",
-    kind="property",
-    chapter="09",
     rule="100 states, eps = 0, all reset gates 0.9 or all 0.1: proved if the new states differ by "
     "more than 0.01, and by less than 1e-9 where the reset acts before the norm",
     sabotage=(STEP, reset_before_norm),
@@ -62,11 +61,12 @@ def reset_must_act_after_the_norm() -> Finding:
         largest(states[step, 0.9] - states[step, 0.1])
         for step in (F.ln_gru_step, reset_before_norm)
     )
-    return Finding(
-        verdict(after > 0.01 and before < 1e-9),
+    return held(
+        after > 0.01 and before < 1e-9,
         f"After the norm the reset {'changes' if after > 0.01 else 'does not change'} the state; "
         f"before it the state {'stays the same to 1e-9' if before < 1e-9 else 'changes'}.",
-        numbers={"after": after, "before": before},
+        after=after,
+        before=before,
     )
 
 
@@ -102,8 +102,6 @@ def keeps_the_new_state(x, h, w_ih, w_hh, b, ln_ih, ln_hh, eps=1e-5):
     id="update-gate-conventions-agree",
     statement="The GRU of eq. (28), whose update gate z admits the new state, and torch's, whose z "
     "keeps the old one, are the same cell.",
-    kind="property",
-    chapter="09",
     rule="100 states, float64: conditional if both give the same to 1e-9 after z's gains and "
     "biases change sign, and do not after z's rows of the weights do; proved if either way; "
     "refuted if neither",
@@ -123,4 +121,4 @@ def update_gate_conventions_agree() -> Finding:
     if by_gains and not by_rows:
         condition = "z's gains and biases change sign, not its weights as in a plain GRU"
         return Finding("conditional", evidence, condition=condition)
-    return Finding(verdict(by_gains and by_rows), evidence)
+    return held(by_gains and by_rows, evidence)

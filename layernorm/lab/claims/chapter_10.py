@@ -12,6 +12,7 @@ import torch
 from layernorm import LayerNormLSTM
 from layernorm.lab.analysis import lstms
 from layernorm.lab.claims import Finding, claim
+from layernorm.lab.claims.checks import held, less
 from layernorm.recurrent import step_norm
 
 BATCH_NORM = "layernorm.recurrent.step_norm.F.batch_norm"
@@ -52,8 +53,6 @@ def sizes_under_shared_statistics(mean: torch.Tensor, var: torch.Tensor) -> torc
     id="separate-statistics-for-each-step",
     statement="Batch normalization of a recurrent network needs to store statistics of its own for "
     "each time step.",
-    kind="property",
-    chapter="10",
     rule="500 sequences of 40 steps, every step's input from one distribution, normalized by the "
     "mean and variance of all steps together: conditional if the recurrent term or the cell has a "
     "size (root mean square, ideally 1) that is off by more than 0.25 within the first five steps, "
@@ -89,8 +88,6 @@ def separate_statistics_for_each_step() -> Finding:
     id="padding-enters-statistics-of-late-steps",
     statement="With statistics for each step, the padding of sequences that are over still enters "
     "the statistics of late steps, and so the outputs of those that go on.",
-    kind="property",
-    chapter="10",
     rule="sequences of 3 to 20 steps filled up with zeros, in training: conditional if that moves "
     "valid outputs of BatchNormLSTM by more than 0.05 (root mean square) where padding counts, and "
     "by less than 1e-12 with lengths; proved if lengths do not help; refuted if nothing moves, or "
@@ -117,8 +114,8 @@ def padding_enters_statistics_of_late_steps() -> Finding:
         without = moved(lambda x: by_layer(x)[0])
     evidence = (
         f"Other contents of the padding move valid outputs by {counted:.1f} where it counts, with "
-        f"lengths by {'less' if masked < 1e-12 else 'more'} than 1e-12, and those of layer "
-        f"normalization by {'less' if without < 1e-12 else 'more'} than 1e-12."
+        f"lengths by {less(masked, 1e-12)}, and those of layer "
+        f"normalization by {less(without, 1e-12)}."
     )
     if counted < 0.05 or without > 1e-12:
         return Finding("refuted", evidence)
@@ -131,8 +128,6 @@ def padding_enters_statistics_of_late_steps() -> Finding:
     id="sequence-statistics-see-the-future",
     statement="Statistics of the input term over the whole sequence let outputs depend on later "
     "inputs, in training only.",
-    kind="property",
-    chapter="10",
     rule="other inputs after step 10 of 20: proved if they move outputs up to step 10 by more than "
     '0.01 (root mean square) in training with statistics="sequence", and by exactly 0 in '
     "evaluation and with statistics for each step",
@@ -150,10 +145,10 @@ def sequence_statistics_see_the_future() -> Finding:
             moved[statistics, mode] = change.square().mean().sqrt().item()
     leak = moved.pop(("sequence", True))
     holds = leak > 0.01 and not any(moved.values())
-    return Finding(
-        "proved" if holds else "refuted",
+    return held(
+        holds,
         f"Other inputs after step 10 move earlier outputs by {leak:.2f} under statistics of the "
         f"sequence in training, and {'not at all' if not any(moved.values()) else 'also'} in "
         "evaluation or under statistics of each step.",
-        numbers={"leak": leak},
+        leak=leak,
     )

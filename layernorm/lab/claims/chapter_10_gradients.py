@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from layernorm.lab.analysis import lstms
 from layernorm.lab.claims import Finding, claim
 from layernorm.lab.claims.chapter_10 import BATCH_NORM, by_case, draw
+from layernorm.lab.claims.checks import held, less
 
 GAINS = (0.1, 1.0)
 _batch_norm = F.batch_norm
@@ -30,8 +31,6 @@ def not_centered(a, mean, var, gain, bias, training=False, eps=1e-5, **options):
     id="gradients-explode-on-equal-steps",
     statement="Every first step that is the same for all cases multiplies the gradients of a "
     "batch-normalized LSTM, and not those of a layer-normalized one.",
-    kind="property",
-    chapter="10",
     rule="0 to 4 equal first steps, five different ones, gains of 0.1 and of 1: proved if each of "
     "them multiplies the gradient with respect to the first input by more than 10 under batch "
     "normalization, and four of them by less than 10 under layer normalization",
@@ -49,12 +48,12 @@ def gradients_explode_on_equal_steps() -> Finding:
     total = max(torch.tensor(grown["layer", gain]).prod().item() for gain in GAINS)
     holds = min(least.values()) > 10 and total < 10
     bounds = ", ".join(f"{_power(least[gain])} with gains of {gain:g}" for gain in GAINS)
-    return Finding(
-        "proved" if holds else "refuted",
+    return held(
+        holds,
         f"Each equal step multiplies the gradient by more than {bounds} under batch "
-        f"normalization; four of them by {'less' if total < 10 else 'more'} than 10 under layer "
+        f"normalization; four of them by {less(total, 10)} under layer "
         "normalization.",
-        numbers={f"least_{gain:g}": least[gain] for gain in GAINS} | {"layer": total},
+        **({f"least_{gain:g}": least[gain] for gain in GAINS} | {"layer": total}),
     )
 
 
@@ -67,8 +66,6 @@ def _power(x: float) -> str:
     id="equal-steps-spare-the-weights",
     statement="The gradients that explode on equal steps cancel over the cases, so that the "
     "gradient of the weights stays as it is.",
-    kind="property",
-    chapter="10",
     rule="four equal first steps, gains of 0.1, the gradient of the input weights: conditional if "
     "it is within a factor of 3 of that without them in float64 and more than 100 times as large "
     "in float32; proved if float32 is within the factor too; else refuted",
@@ -106,8 +103,6 @@ def equal_steps_spare_the_weights() -> Finding:
     id="unit-gain-makes-gradients-vanish",
     statement="With gains of 1 the gradients of a batch-normalized LSTM vanish backward in time "
     "from the start, and gains of 0.1 prevent it.",
-    kind="property",
-    chapter="10",
     rule="60 steps of random input, 64 units, 64 cases: proved if the gradient with respect to the "
     "first input is less than a tenth of that with respect to the last with gains of 1, and not "
     "with gains of 0.1; else refuted",
@@ -126,10 +121,10 @@ def unit_gain_makes_gradients_vanish() -> Finding:
         ratio = kept[method, gain]
         return "grow" if ratio > 3 else "shrink" if ratio < 1 / 3 else "keep their size"
 
-    return Finding(
-        "proved" if vanish[1.0] and not vanish[0.1] else "refuted",
+    return held(
+        vanish[1.0] and not vanish[0.1],
         f"From the last step back to the first, gradients {shape('batch', 1.0)} with gains of 1 "
         f"and {shape('batch', 0.1)} with gains of 0.1; under layer normalization they "
         f"{shape('layer', 1.0)} and {shape('layer', 0.1)}.",
-        numbers={f"{method}_{gain:g}": value for (method, gain), value in kept.items()},
+        **({f"{method}_{gain:g}": value for (method, gain), value in kept.items()}),
     )

@@ -2,6 +2,7 @@
 the paper's own text decides, and what chapter 14 will."""
 
 from layernorm.lab.claims import Finding, claim, declare
+from layernorm.lab.claims.checks import held
 from layernorm.lab.claims.sources import reported
 
 
@@ -9,8 +10,6 @@ from layernorm.lab.claims.sources import reported
     id="six-tasks-mostly-recurrent",
     statement="The paper tests layer normalization on six tasks, with a focus on recurrent "
     "networks.",
-    kind="property",
-    chapter="14",
     rule="proved if, preliminary ones aside, the paper reports six experiments, more than half of "
     "them with recurrent networks",
     sabotage=("layernorm.lab.claims.sources.reported.EXPERIMENTS", {}),
@@ -18,11 +17,12 @@ from layernorm.lab.claims.sources import reported
 def six_tasks() -> Finding:
     full = [e for e in reported.EXPERIMENTS.values() if not e.preliminary]
     recurrent = sum(e.recurrent for e in full)
-    return Finding(
-        "proved" if len(full) == 6 and recurrent > 3 else "refuted",
+    return held(
+        len(full) == 6 and recurrent > 3,
         f"{len(full)} experiments, {recurrent} of them with recurrent networks; a seventh, on "
         "convolutional networks, is reported without numbers.",
-        numbers={"experiments": len(full), "recurrent": recurrent},
+        experiments=len(full),
+        recurrent=recurrent,
     )
 
 
@@ -30,8 +30,6 @@ def six_tasks() -> Finding:
     id="better-in-every-column-of-table-2",
     statement="In the paper's Table 2 order-embeddings with layer normalization have better test "
     "results than those without.",
-    kind="property",
-    chapter="14",
     rule="proved if all eight printed numbers are better (one run each: what the numbers show "
     "beyond these runs is another claim)",
     sabotage=(
@@ -42,10 +40,10 @@ def six_tasks() -> Finding:
 def better_in_table_2() -> Finding:
     columns = reported.TABLE_2_COLUMNS
     bad = reported.worse(reported.TABLE_2["none"], reported.TABLE_2["layer"], columns)
-    return Finding(
-        "refuted" if bad else "proved",
+    return held(
+        not (bad),
         f"{len(columns) - len(bad)} of {len(columns)} printed numbers are better.",
-        numbers={"better": len(columns) - len(bad)},
+        better=len(columns) - len(bad),
     )
 
 

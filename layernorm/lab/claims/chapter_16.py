@@ -2,6 +2,7 @@
 16 will."""
 
 from layernorm.lab.claims import Finding, claim, declare
+from layernorm.lab.claims.checks import held
 from layernorm.lab.claims.sources import reported
 
 EQUAL = dict.fromkeys(reported.TABLE_3, (1.0,) * 7)
@@ -11,18 +12,16 @@ EQUAL = dict.fromkeys(reported.TABLE_3, (1.0,) * 7)
     id="better-in-every-column-of-table-3",
     statement="In the paper's Table 3 skip-thoughts with layer normalization do better in every "
     "task than those without, after as many updates.",
-    kind="property",
-    chapter="16",
     rule="proved if all seven printed numbers are better (one run each)",
     sabotage=("layernorm.lab.claims.sources.reported.TABLE_3", EQUAL),
 )
 def better_in_table_3() -> Finding:
     columns = reported.TABLE_3_COLUMNS
     bad = reported.worse(reported.TABLE_3["none"], reported.TABLE_3["layer"], columns)
-    return Finding(
-        "refuted" if bad else "proved",
+    return held(
+        not (bad),
         f"{len(columns) - len(bad)} of {len(columns)} printed numbers are better.",
-        numbers={"better": len(columns) - len(bad)},
+        better=len(columns) - len(bad),
     )
 
 
@@ -30,8 +29,6 @@ def better_in_table_3() -> Finding:
     id="month-helps-all-but-one-task",
     statement="After a month of training, skip-thoughts with layer normalization do still better "
     "in all tasks but one.",
-    kind="property",
-    chapter="16",
     rule="proved if exactly one printed number of Table 3 is not better after the month",
     sabotage=("layernorm.lab.claims.sources.reported.TABLE_3", EQUAL),
 )
@@ -42,10 +39,10 @@ def month_helps() -> Finding:
     changes = ", ".join(
         f"{name} {before[columns.index(name)]} → {after[columns.index(name)]}" for name in bad
     )
-    return Finding(
-        "proved" if len(bad) == 1 else "refuted",
+    return held(
+        len(bad) == 1,
         f"{len(bad)} of {len(columns)} printed numbers are not better: {changes}.",
-        numbers={"not_better": len(bad)},
+        not_better=len(bad),
     )
 
 
