@@ -1,4 +1,4 @@
-"""Claims that chapter 07 decides about the length of weights and σ, and what they do to learning."""
+"""Claims that chapter 07 decides about the length of weights and σ: what they do to learning."""
 
 from __future__ import annotations
 

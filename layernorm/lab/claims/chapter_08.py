@@ -5,6 +5,8 @@ Those about gradients through time are in `chapter_08_gradients.py`.
 
 from __future__ import annotations
 
+from itertools import product
+
 import torch
 from torch import Tensor
 
@@ -12,7 +14,7 @@ import layernorm
 from layernorm import functional as F
 from layernorm.lab.analysis import recurrence
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.checks import held, less
+from layernorm.lab.claims.checks import conditional, held, largest, less, within
 
 STEP = "layernorm.lab.analysis.recurrence.step"
 _step, _layer_norm = recurrence.step, F.layer_norm  # what mutants are made of
@@ -30,13 +32,7 @@ def never_normalized(kind, *arguments):
 
 
 def course(
-    kind: str,
-    steps: int = 200,
-    recurrent: float = 1.0,
-    drive: float = 1.0,
-    gain: float = 1.0,
-    eps: float = 0.0,
-    units: int = UNITS,
+    kind: str, steps=200, recurrent=1.0, drive=1.0, gain=1.0, units=UNITS
 ) -> recurrence.Course:
     """Networks with W_hh times `recurrent` and W_xh times `drive`, from the same draws each time.
 
@@ -47,7 +43,7 @@ def course(
     h = torch.randn(NETS, units, generator=generator, dtype=torch.float64)
     w_ih, w_hh = recurrence.draw(NETS, units, INPUTS)
     weights = drive * w_ih, recurrent * w_hh
-    return recurrence.follow(kind, x, h, *weights, gain, eps, directions=1)
+    return recurrence.follow(kind, x, h, *weights, gain, 0.0, directions=1)
 
 
 @claim(
@@ -62,34 +58,25 @@ def course(
 )
 def plain_rnn_grows_or_shrinks() -> Finding:
     size, slope = {}, {}
-    for kind in ("relu", "tanh"):
-        for drive in (0.0, 1.0):
-            for scale in (0.5, 3.0):
-                seen = course(kind, recurrent=scale, drive=drive)
-                key = kind, drive, scale
-                size[key] = (seen.size[-1] - seen.size[50]).mean().item()
-                slope[key] = seen.exponents[:, 0].mean().item() * 150 / 2.302585
+    for kind, drive, scale in product(("relu", "tanh"), (0.0, 1.0), (0.5, 3.0)):
+        seen = course(kind, recurrent=scale, drive=drive)
+        size[kind, drive, scale] = (seen.size[-1] - seen.size[50]).mean().item()
+        slope[kind, drive, scale] = seen.exponents[:, 0].mean().item() * 150 / 2.302585
 
     def moves(*key) -> bool:
         return all(t[*key, 0.5] < -1 and t[*key, 3.0] > 1 for t in (size, slope))
 
-    relu, tanh = moves("relu", 0.0), moves("tanh", 0.0)
     far = -slope["tanh", 0.0, 0.5] > 10 and slope["tanh", 0.0, 3.0] > 10
-    evidence = (
+    return conditional(
+        moves("relu", 0.0),
+        moves("tanh", 0.0) and moves("tanh", 1.0) and moves("relu", 1.0),
+        "it is said of gradients; summed inputs cannot keep growing behind a bounded activation "
+        "function, nor keep shrinking where inputs arrive",
         f"From step 50 to 200 ReLU states change by factors of 10^{size['relu', 0.0, 0.5]:.0f} and "
         f"10^{size['relu', 0.0, 3.0]:.0f}, tanh states by 10^{size['tanh', 0.0, 0.5]:.0f} and "
         f"{10 ** size['tanh', 0.0, 3.0]:.0f}, and with inputs tanh states do not change; tanh "
-        f"gradients shrink and grow by {'more' if far else 'less'} than 10^10 all the same."
+        f"gradients shrink and grow by {'more' if far else 'less'} than 10^10 all the same.",
     )
-    if not relu:
-        return Finding("refuted", evidence, numbers={"relu": size["relu", 0.0, 3.0]})
-    if tanh and moves("tanh", 1.0) and moves("relu", 1.0):
-        return Finding("proved", evidence)
-    condition = (
-        "it is said of gradients; summed inputs cannot keep growing behind a bounded activation "
-        "function, nor keep shrinking where inputs arrive"
-    )
-    return Finding("conditional", evidence, condition=condition)
 
 
 def states(w_ih: Tensor, w_hh: Tensor, x: Tensor, h: Tensor, eps: float) -> Tensor:
@@ -115,26 +102,24 @@ def ln_rnn_ignores_the_scale_of_summed_inputs() -> Finding:
         w_ih, w_hh = (w[0] for w in recurrence.draw(1, UNITS, INPUTS, seed))
         x, h = torch.randn(100, INPUTS).double(), torch.randn(UNITS).double()
         base = {eps: states(w_ih, w_hh, x, h, eps) for eps in (0.0, 1e-5)}
-
-        def gap(a: float, b: float, eps: float = 0.0) -> float:
-            moved = states(a * w_ih, b * w_hh, x, h, eps)  # noqa: B023
-            return (moved - base[eps]).abs().max().item()  # noqa: B023
-
-        seen = {"both": max(gap(c, c) for c in (0.01, 100.0)), "eps": gap(0.01, 0.01, 1e-5)}
-        seen |= {"negative": gap(-1.0, -1.0), "one": gap(1.0, 3.0)}
-        off = {name: max(off[name], value) for name, value in seen.items()}
-    evidence = (
-        f"Both matrices times 0.01 or 100 change the states by "
-        f"{less(off['both'], 1e-9)}; at eps = 1e-5 by up to "
-        f"{off['eps']:.2f}, both times -1 by up to {off['negative']:.1f}, W_hh alone times 3 by up "
-        f"to {off['one']:.1f}."
+        for name, a, b, eps in (
+            ("both", 0.01, 0.01, 0.0),
+            ("both", 100.0, 100.0, 0.0),
+            ("eps", 0.01, 0.01, 1e-5),
+            ("negative", -1.0, -1.0, 0.0),
+            ("one", 1.0, 3.0, 0.0),
+        ):
+            moved = states(a * w_ih, b * w_hh, x, h, eps) - base[eps]
+            off[name] = max(off[name], largest(moved))
+    return conditional(
+        off["both"] < 1e-9,
+        max(off.values()) < 1e-9,
+        "both weight matrices take the same positive factor, and eps = 0",
+        f"Both matrices times 0.01 or 100 change the states by {less(off['both'], 1e-9)}; at "
+        f"eps = 1e-5 by up to {off['eps']:.2f}, both times -1 by up to {off['negative']:.1f}, W_hh "
+        f"alone times 3 by up to {off['one']:.1f}.",
+        **off,
     )
-    if off["both"] >= 1e-9:
-        return Finding("refuted", evidence, numbers=off)
-    if max(off.values()) < 1e-9:
-        return Finding("proved", evidence, numbers=off)
-    condition = "both weight matrices take the same positive factor, and eps = 0"
-    return Finding("conditional", evidence, condition=condition, numbers=off)
 
 
 @claim(
@@ -147,13 +132,11 @@ def ln_rnn_ignores_the_scale_of_summed_inputs() -> Finding:
     sabotage=(STEP, never_normalized),
 )
 def ln_rnn_state_stays_in_range() -> Finding:
-    low, high, plain = 0.0, -99.0, []
-    for f in ("tanh", "relu"):
-        for scale in (0.01, 1.0, 100.0):
-            for drive in (0.0, 1.0):
-                size = course("ln-" + f, 50, scale, drive).size[10:]
-                low, high = min(low, size.min().item()), max(high, size.max().item())
-            plain += course(f, 50, scale, 0.0).size[-1].tolist()
+    sizes, plain = [], []
+    for f, scale in product(("tanh", "relu"), (0.01, 1.0, 100.0)):
+        sizes += [course("ln-" + f, 50, scale, drive).size[10:] for drive in (0.0, 1.0)]
+        plain += course(f, 50, scale, 0.0).size[-1].tolist()
+    low, high = min(0.0, torch.stack(sizes).min().item()), torch.stack(sizes).max().item()
     holds = 10**low > 0.3 and 10**high < 1
     return held(
         holds,
@@ -189,17 +172,14 @@ def statistics_of_the_current_step() -> Finding:
         y, _ = net(x)
         for t in (1, 7, 49):
             other = torch.cat([x[:t], 9 * torch.randn(50 - t, 3, 5).double()])
-            for inputs in (x[:t], other):
-                off = max(off, (net(inputs)[0][:t] - y[:t]).abs().max().item())
+            off = max(off, *(largest(net(inputs)[0][:t] - y[:t]) for inputs in (x[:t], other)))
         a = y[:-1] @ net.weight_hh_l0.T + x[1:] @ net.weight_ih_l0.T
-        eps = 1e-5
-        standard = (a - a.mean(-1, keepdim=True)) / (
-            a.var(-1, correction=0, keepdim=True) + eps
-        ).sqrt()
-        off = max(off, (torch.tanh(standard) - y[1:]).abs().max().item())
-    return held(
-        off < 1e-12,
-        f"What comes later changes the states by {less(off, 1e-12)}, "
+        spread = (a.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+        one_step = torch.tanh((a - a.mean(-1, keepdim=True)) / spread)
+        off = max(off, largest(one_step - y[1:]))
+    return within(
+        1e-12,
+        "What comes later changes the states by {less}, "
         "and so do they differ from one step of eq. (4) from the one before.",
         off=off,
     )

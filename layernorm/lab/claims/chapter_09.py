@@ -12,11 +12,11 @@ from torch import Tensor
 
 from layernorm import recurrent
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.checks import held
+from layernorm.lab.claims.checks import draw, held, largest
 from layernorm.recurrent import definition
 from layernorm.recurrent.variants import VARIANTS
 
-LSTM = "layernorm.recurrent.definition.lstm"
+LSTM, TABLE = "layernorm.recurrent.definition.lstm", "layernorm.recurrent.variants.VARIANTS"
 LAYERS = ("LayerNormRNN", "LayerNormLSTM", "LayerNormGRU")
 _lstm = definition.lstm
 
@@ -28,18 +28,6 @@ def layer(name: str = "LayerNormLSTM", inputs: int = 3, hidden: int = 5, **optio
         for parameter in made.parameters():
             parameter += 0.3 * torch.randn_like(parameter)
     return made
-
-
-def draw(*shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64)
-
-
-def largest(x: Tensor) -> float:
-    return x.abs().max().item()
-
-
-def verdict(holds: bool) -> str:
-    return "proved" if holds else "refuted"
 
 
 def in_pieces(made, x: Tensor, *cuts: int) -> Tensor:
@@ -184,10 +172,7 @@ def torchscript_example(x: Tensor, made) -> Tensor:
     rule="20 steps from a zero state, float64, the same weights, no b: proved if the example's "
     "outputs equal those of the variant paper to 1e-9 at all steps; refuted if they do at the "
     "first step, differ by more than 1e-3 later, and equal those of the variant carried",
-    sabotage=(
-        "layernorm.recurrent.variants.VARIANTS",
-        {**VARIANTS, "paper": VARIANTS["carried"]},
-    ),
+    sabotage=(TABLE, {**VARIANTS, "paper": VARIANTS["carried"]}),
 )
 def published_cell_is_the_papers() -> Finding:
     made = {name: layer(bias=False, variant=name) for name in ("paper", "carried")}
@@ -215,10 +200,7 @@ def published_cell_is_the_papers() -> Finding:
     rule="gates open (b = 40), candidates +1 and -1, eps = 0, 50 steps: proved if after t steps "
     "every cell of the variant paper is t times its candidate and every cell of the variant "
     "carried its candidate, to 1e-9 and for all t",
-    sabotage=(
-        "layernorm.recurrent.variants.VARIANTS",
-        {**VARIANTS, "carried": VARIANTS["paper"]},
-    ),
+    sabotage=(TABLE, {**VARIANTS, "carried": VARIANTS["paper"]}),
 )
 def carried_normalized_cell_cannot_count() -> Finding:
     candidate = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
@@ -232,7 +214,7 @@ def carried_normalized_cell_cannot_count() -> Finding:
             state = made(draw(1, 1), state)
             wanted = candidate * (t if variant == "paper" else 1)
             away[variant] = max(away[variant], largest(state[1] - wanted))
-    counts, stays = (away[variant] < 1e-9 for variant in ("paper", "carried"))
+    counts, stays = (off < 1e-9 for off in away.values())
     return held(
         counts and stays,
         f"Over 50 steps the paper's cell {'counts' if counts else 'does not count'}, and the "

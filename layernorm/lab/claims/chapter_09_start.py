@@ -7,8 +7,7 @@ import torch
 from layernorm import functional as F
 from layernorm import recurrent
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.chapter_09 import draw, largest
-from layernorm.lab.claims.checks import held
+from layernorm.lab.claims.checks import draw, held, largest
 
 
 def overwrites_gains(*args, **options):

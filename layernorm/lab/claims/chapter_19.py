@@ -1,33 +1,7 @@
 """Claims about permutation-invariant MNIST (section 6.6) that no comparison of arms decides."""
 
-from dataclasses import replace
-
 from layernorm.lab import records
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.checks import held
-from layernorm.lab.claims.sources import reported
-
-TO_WEIGHT_NORM = {
-    name: replace(e, compared=(*e.compared, "weight")) for name, e in reported.EXPERIMENTS.items()
-}
-
-
-@claim(
-    id="paper-compares-with-weight-normalization",
-    statement="The paper's experiments compare layer normalization with weight normalization, too.",
-    rule="proved if at least one of the paper's experiments has an arm with weight normalization, "
-    "else refuted",
-    sabotage=("layernorm.lab.claims.sources.reported.EXPERIMENTS", TO_WEIGHT_NORM),
-)
-def compares_with_weight_normalization() -> Finding:
-    experiments = reported.EXPERIMENTS.values()
-    count = sum("weight" in e.compared for e in experiments)
-    return held(
-        count,
-        f"{count} of {len(experiments)} experiments have such an arm; the paper compares the two "
-        "in its theory alone.",
-        experiments=count,
-    )
 
 
 @claim(

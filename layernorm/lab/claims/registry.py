@@ -19,6 +19,7 @@ from layernorm.lab.claims.schema import CHAPTERS, KINDS, NOT_YET_TESTED, Claim, 
 from layernorm.lab.records import published_only
 
 FOLDER = str(Path(__file__).parent)
+NAMES = ("experiments", "levels", "paper", "untested")  # files of claims that span chapters
 _registry: dict[str, Claim] = {}
 
 
@@ -81,7 +82,7 @@ def claim(**fields: Any) -> Callable[[Callable[[], Finding]], Callable[[], Findi
 def all() -> tuple[Claim, ...]:
     """Every claim, by chapter, in the order of declaration."""
     for module in pkgutil.iter_modules([FOLDER]):
-        if module.name.startswith("chapter_") or module.name in ("experiments", "levels"):
+        if module.name.startswith("chapter_") or module.name in NAMES:
             importlib.import_module(f"{__package__}.{module.name}")
     return tuple(sorted(_registry.values(), key=lambda claim: claim.chapter))
 
