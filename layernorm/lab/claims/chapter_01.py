@@ -8,9 +8,17 @@ from torch import Tensor
 from layernorm import functional as F
 from layernorm.lab.analysis import activations, networks, scale
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.checks import conditional, draw, held, largest, less, within
+from layernorm.lab.claims.checks import (
+    BATCH_NORM,
+    LAYER_NORM,
+    conditional,
+    draw,
+    held,
+    largest,
+    less,
+    within,
+)
 
-LAYER_NORM = "layernorm.functional.layer_norm"
 EDGE = 2.18  # where the slope of tanh falls below 5% of its largest
 _layer_norm, _mlp = F.layer_norm, networks.mlp  # what mutants are made of
 
@@ -28,16 +36,6 @@ def as_it_is(x, *args, **options):
 def never_centers(x, *args, **options):
     """Mutant: divides by the root mean square."""
     return x / x.square().mean(-1, keepdim=True).sqrt()
-
-
-def centers_only(x, *args, **options):
-    """Mutant: subtracts the mean and does not divide."""
-    return x - x.mean(-1, keepdim=True)
-
-
-def by_case(x, *args, **options):
-    """Mutant: averages over the units of a case."""
-    return _layer_norm(x, x.shape[1:])
 
 
 def without_normalization(sizes, method, activation="tanh"):
@@ -185,7 +183,8 @@ def layer_normalization_cannot_decorrelate() -> Finding:
     statement="Batch and weight normalization leave every correlation of two summed inputs as it "
     "is.",
     rule="proved if the correlation matrices of 500 cases of 16 units agree to 1e-12",
-    sabotage=("layernorm.functional.batch_norm", by_case),
+    # Mutant: averages over the units of a case.
+    sabotage=(BATCH_NORM, lambda x, *_, **options: _layer_norm(x, x.shape[1:])),
 )
 def per_unit_methods_keep_correlations() -> Finding:
     x, v = draw(500, 8), draw(16, 8)
@@ -203,7 +202,8 @@ def per_unit_methods_keep_correlations() -> Finding:
     rule="proved if for 20 random layers and cases the rows of the gradient are parallel to h, "
     "without and with layer normalization, and doubling h doubles the gradient without and leaves "
     "it with layer normalization, all to 1e-10; else refuted",
-    sabotage=(LAYER_NORM, centers_only),
+    # Mutant: subtracts the mean and does not divide.
+    sabotage=(LAYER_NORM, lambda x, *args, **options: x - x.mean(-1, keepdim=True)),
 )
 def gradients_follow_the_layer_below() -> Finding:
     def off(w: Tensor, h: Tensor, back: Tensor, normalize: bool, factor: float) -> float:

@@ -14,16 +14,8 @@ from torch.nn.functional import pad
 
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.chapter_02 import (
-    BATCH_NORM,
-    EPS,
-    draw,
-    outside,
-    own_statistics,
-    population,
-    train,
-)
-from layernorm.lab.claims.checks import conditional, held, less, within
+from layernorm.lab.claims.chapter_02 import EPS, draw, outside, own_statistics, population, train
+from layernorm.lab.claims.checks import BATCH_NORM, LAYER_NORM, conditional, held, less, within
 
 _batch_norm = F.batch_norm
 
@@ -31,11 +23,6 @@ _batch_norm = F.batch_norm
 def unmasked(x, *args, mask=None, **options):
     """Mutant: padding counts."""
     return _batch_norm(x, *args, **options)
-
-
-def over_everything(x, normalized_shape, *args, **options):
-    """Mutant: averages over cases and steps too."""
-    return (x - x.mean()) / x.std()
 
 
 def valid_steps(cases: int, longest: int) -> torch.Tensor:
@@ -78,7 +65,8 @@ def padding_enters_batch_statistics() -> Finding:
     id="padding-leaves-layer-normalization-alone",
     statement="Layer normalization over the innermost dimension does not conflict with padding.",
     rule="proved if 20 more steps of zeros move the valid outputs by less than 1e-12",
-    sabotage=("layernorm.functional.layer_norm", over_everything),
+    # Mutant: averages over cases and steps too.
+    sabotage=(LAYER_NORM, lambda x, *_, **options: (x - x.mean()) / x.std()),
 )
 def padding_leaves_layer_normalization_alone() -> Finding:
     moved = moved_by_padding(lambda a, mask: F.layer_norm(a.mT, (8,)).mT)

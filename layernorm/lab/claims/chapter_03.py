@@ -14,10 +14,9 @@ from torch.autograd.functional import jacobian
 import layernorm
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, checks, claim
-from layernorm.lab.claims.checks import conditional, held, largest
+from layernorm.lab.claims.checks import LAYER_NORM, conditional, held, largest
 
 EPS = 1e-5
-LAYER_NORM = "layernorm.functional.layer_norm"
 
 
 draw = partial(checks.draw, mean=2.0, spread=3.0)

@@ -7,30 +7,15 @@ from torch.autograd.functional import jacobian
 
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.chapter_03 import EPS, LAYER_NORM, draw, plain
-from layernorm.lab.claims.checks import below, conditional, held, largest
+from layernorm.lab.claims.chapter_03 import EPS, draw, plain
+from layernorm.lab.claims.checks import BATCH_NORM, LAYER_NORM, below, conditional, held, largest
 
 _layer_norm, _batch_norm = F.layer_norm, F.batch_norm  # what mutants are made of
-
-
-def unbiased(x, normalized_shape, weight=None, bias=None, eps=EPS):
-    """Mutant: divides by H - 1."""
-    return _layer_norm(x, normalized_shape, eps=eps) * (1 - 1 / x.shape[-1]) ** 0.5
 
 
 def not_recentered(x, normalized_shape, weight=None, bias=None, eps=EPS):
     """Mutant: the mean is not subtracted."""
     return x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
-
-
-def gain_and_bias_alone(x, normalized_shape, weight=None, bias=None, eps=EPS):
-    """Mutant: no normalization."""
-    return x if weight is None else weight * x + bias
-
-
-def without_gain(x, mean, var, weight=None, bias=None, **options):
-    """Mutant: batch normalization that forgets its gain."""
-    return _batch_norm(x, mean, var, None, bias, **options)
 
 
 @claim(
@@ -40,7 +25,8 @@ def without_gain(x, mean, var, weight=None, bias=None, **options):
     rule="200 cases of 64 units for each of the standard deviations 10, 1 and √eps, and 200 of one "
     "unit: refuted if a mean misses 0 by 1e-12, or a variance 1 by 0.001 at 10 or 1; conditional "
     "if one does at √eps or for one unit; else proved",
-    sabotage=(LAYER_NORM, unbiased),
+    # Mutant: divides by H - 1.
+    sabotage=(LAYER_NORM, lambda x, n, **o: _layer_norm(x, n, **o) * (1 - 1 / x.shape[-1]) ** 0.5),
 )
 def output_has_mean_0_variance_1() -> Finding:
     cases = [plain(s * draw(200, 64) / 3, EPS) for s in (10.0, 1.0, EPS**0.5)]
@@ -95,7 +81,11 @@ def loses_two_dimensions() -> Finding:
     rule="50 batches of 20 cases and 8 units: proved if with g = √(σ² + eps) and b = μ the output "
     "equals the input to 1e-12, in training with the batch's μ, σ and in evaluation with running "
     "ones",
-    sabotage=("layernorm.functional.batch_norm", without_gain),
+    # Mutant: batch normalization that forgets its gain.
+    sabotage=(
+        BATCH_NORM,
+        lambda x, m, v, g, *rest, **options: _batch_norm(x, m, v, None, *rest, **options),
+    ),
 )
 def gain_and_bias_restore_batch_normalization() -> Finding:
     worst = 0.0
@@ -120,7 +110,8 @@ def gain_and_bias_restore_batch_normalization() -> Finding:
     rule="eps = 0, 200 cases of 8 units, the gain and bias of each unit fitted to give its input "
     "back: proved if nothing is left of the inputs' variance to 1e-12; else refuted, and the "
     "evidence says whether cases a and 3a + 5 come out the same to 1e-9 for 100 drawn g, b",
-    sabotage=(LAYER_NORM, gain_and_bias_alone),
+    # Mutant: no normalization.
+    sabotage=(LAYER_NORM, lambda x, n, g=1.0, b=0.0, eps=EPS: g * x + b),
 )
 def gain_and_bias_restore_layer_normalization() -> Finding:
     a = draw(200, 8)

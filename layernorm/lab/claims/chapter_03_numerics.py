@@ -6,8 +6,8 @@ import torch
 
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.chapter_03 import EPS, LAYER_NORM, draw, plain
-from layernorm.lab.claims.checks import below, held, largest
+from layernorm.lab.claims.chapter_03 import EPS, draw, plain
+from layernorm.lab.claims.checks import LAYER_NORM, below, held, largest
 
 
 def eps_outside(x, normalized_shape, weight=None, bias=None, eps=EPS):

@@ -9,19 +9,9 @@ from torch import Tensor
 
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.checks import draw, held, largest, within
+from layernorm.lab.claims.checks import LAYER_NORM, draw, held, largest, within
 
 _weight_norm = F.weight_norm
-
-
-def per_feature(x, normalized_shape, weight=None, bias=None, eps=1e-5):
-    """Mutant: every feature by its own statistics over the cases."""
-    return (x - x.mean(0)) / (x.var(0, correction=0) + eps).sqrt()
-
-
-def one_length(v, g, dim=0):
-    """Mutant: one length for the whole matrix instead of one for each weight vector."""
-    return _weight_norm(v, g.mean(), dim=None)
 
 
 @claim(
@@ -31,7 +21,8 @@ def one_length(v, g, dim=0):
     rule="for 100 random cases of 12 features, 4 of which are multiplied by 1, 10, 100, 1000: "
     "proved if in every case the spread of the other 8 outputs falls at every step, by a factor of "
     "at least 50 in all",
-    sabotage=("layernorm.functional.layer_norm", per_feature),
+    # Mutant: every feature by its own statistics over the cases.
+    sabotage=(LAYER_NORM, lambda x, n: (x - x.mean(0)) / x.std(0)),
 )
 def layer_norm_mixes_features() -> Finding:
     x, spread = draw(100, 12), []
@@ -55,7 +46,8 @@ def layer_norm_mixes_features() -> Finding:
     "incoming weights, and subtracts no mean.",
     rule="proved if for 100 random layers of 8 inputs and 5 units, in float64, the summed inputs "
     "by the normalized weights equal g (v·x) / |v|, unit by unit, within 1e-12 of the largest",
-    sabotage=("layernorm.functional.weight_norm", one_length),
+    # Mutant: one length for the whole matrix instead of one for each weight vector.
+    sabotage=("layernorm.functional.weight_norm", lambda v, g: _weight_norm(v, g.mean(), dim=None)),
 )
 def weight_norm_divides_by_length() -> Finding:
     def off(v: Tensor, g: Tensor, x: Tensor) -> float:

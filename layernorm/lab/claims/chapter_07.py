@@ -9,7 +9,6 @@ from __future__ import annotations
 from itertools import product
 
 import torch
-from torch import Tensor
 from torch.autograd.functional import jacobian
 
 from layernorm import functional as F
@@ -28,26 +27,6 @@ def mean_instead(family, s):
     import sympy
 
     return sympy.diag(*family.mean(s))
-
-
-def without_bias(method, w, b, g, x):
-    """Mutant: the model forgets its bias."""
-    return _natural(method, w, 0 * b, g, x)
-
-
-def always_shared(method, w, b, g, x):
-    """Mutant: layer normalization, whatever was asked for."""
-    return _natural("layer", w, b, g, x)
-
-
-def half_homogeneous(method, w, b, g, x):
-    """Mutant: divides by the root of the length of each weight vector."""
-    return _natural("none", w / w.norm(dim=1, keepdim=True).sqrt(), b, g, x)
-
-
-def not_divided(a: Tensor) -> Tensor:
-    """Mutant: the derivative of the mean alone."""
-    return torch.eye(a.shape[1], dtype=a.dtype).expand(len(a), -1, -1) - 1 / a.shape[1]
 
 
 @claim(
@@ -93,7 +72,8 @@ def fisher_is_the_curvature_of_kl() -> Finding:
     rule="SymPy: ∂s/∂θ = I ⊗ (xᵀ, 1) for H = 1 to 4 and 1 to 3 features, from which (12) follows "
     "by the chain rule for every family; and (12) equals E[∇log P ∇log Pᵀ] by autograd to 1e-12 "
     "for the three families: proved if both, else refuted",
-    sabotage=(NATURAL, without_bias),
+    # Mutant: the model forgets its bias.
+    sabotage=(NATURAL, lambda method, w, b, g, x: _natural(method, w, 0 * b, g, x)),
 )
 def fisher_of_the_standard_model() -> Finding:
     from layernorm.symbolic.geometry import GLM
@@ -123,7 +103,8 @@ def fisher_of_the_standard_model() -> Finding:
     "autograd to 1e-12 (Bernoulli, Gaussian; 2 cases); conditional if for batch and weight only; "
     "else refuted. The evidence adds, for layer normalization, what both say of the step δ = W, "
     "which changes no output",
-    sabotage=(NATURAL, always_shared),
+    # Mutant: layer normalization, whatever was asked for.
+    sabotage=(NATURAL, lambda method, w, b, g, x: _natural("layer", w, b, g, x)),
 )
 def fisher_of_the_normalized_model() -> Finding:
     from layernorm.symbolic.geometry import GLM
@@ -160,7 +141,11 @@ def fisher_of_the_normalized_model() -> Finding:
     "of the weights' Fisher matrix, for independent Gaussian summed inputs.",
     rule="proved if for H = 3, 4, 8, 32 and 128 units (20,000 cases in all for each) the share is "
     "2/(H + 1) to 5%, and σ ∂ā/∂a by autograd is I − (11ᵀ + āāᵀ)/H to 1e-12; else refuted",
-    sabotage=("layernorm.lab.analysis.fisher.sensitivity", not_divided),
+    # Mutant: the derivative of the mean alone.
+    sabotage=(
+        "layernorm.lab.analysis.fisher.sensitivity",
+        lambda a: torch.eye(a.shape[1], dtype=a.dtype).expand(len(a), -1, -1) - 1 / a.shape[1],
+    ),
 )
 def missing_terms_shrink_with_width() -> Finding:
     ratio = {
@@ -190,7 +175,11 @@ def missing_terms_shrink_with_width() -> Finding:
     "and weight normalization, 5 models: proved if every entry is multiplied by ½ to 1e-9; else "
     "refuted, and the evidence gives the factor, that of the block (wᵢ, wⱼ), and layer "
     "normalization's for one vector and for all of W",
-    sabotage=(NATURAL, half_homogeneous),
+    # Mutant: divides by the root of the length of each weight vector.
+    sabotage=(
+        NATURAL,
+        lambda m, w, *p: _natural("none", w / w.norm(dim=1, keepdim=True).sqrt(), *p),
+    ),
 )
 def doubling_the_norm_halves_the_curvature() -> Finding:
     one, every = slice(0, 1), slice(None)

@@ -23,16 +23,6 @@ def gain_twice(method, w, b, g, x):
     return _natural(method, w, b, 2 * g, x)
 
 
-def always_layer(method, w, b, g, x):
-    """Mutant: layer normalization in the place of weight normalization."""
-    return _natural("layer" if method == "weight" else method, w, b, g, x)
-
-
-def always_normalized(method, w, b, g, x):
-    """Mutant: the standard model is layer normalized, too."""
-    return _natural("layer", w, b, torch.ones_like(g) if method == "none" else g, x)
-
-
 @claim(
     id="gain-metric-is-the-prediction-error",
     statement="Learning the gain of a batch- or layer-normalized model, the metric depends on the "
@@ -111,7 +101,8 @@ def gain_metric_ignores_the_scale_of_inputs() -> Finding:
     rule="one unit, x times 3: proved if the metric grows in proportion to ‖x‖² for Gaussian and "
     "Bernoulli outputs, and inputs turned to another direction at the same norm leave it (to "
     "1e-9); conditional if it grows so for Gaussian outputs only; else refuted",
-    sabotage=(NATURAL, always_normalized),
+    # Mutant: the standard model is layer normalized, too.
+    sabotage=(NATURAL, lambda m, w, b, g, x: _natural("layer", w, b, 1 + 0 * g, x)),
 )
 def length_metric_is_scaled_by_the_input() -> Finding:
     w, b, g, x = model(2, 2, 8)
@@ -141,7 +132,8 @@ def length_metric_is_scaled_by_the_input() -> Finding:
     rule="SymPy: ∂sᵢ/∂gᵢ under weight normalization is the standard model's derivative along "
     "wᵢ/‖wᵢ‖, 1 to 3 units and features; and the metrics by autograd agree to 1e-12 for gains "
     "gᵢ = ‖wᵢ‖, all three families: proved if both, else refuted",
-    sabotage=(NATURAL, always_layer),
+    # Mutant: layer normalization in the place of weight normalization.
+    sabotage=(NATURAL, lambda m, *p: _natural("layer" if m == "weight" else m, *p)),
 )
 def weight_normalization_learns_lengths_as_without() -> Finding:
     import sympy as sp

@@ -14,16 +14,11 @@ import layernorm
 from layernorm import functional as F
 from layernorm.lab.analysis import recurrence
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.checks import conditional, held, largest, less, within
+from layernorm.lab.claims.checks import LAYER_NORM, conditional, held, largest, less, within
 
 STEP = "layernorm.lab.analysis.recurrence.step"
 _step, _layer_norm = recurrence.step, F.layer_norm  # what mutants are made of
 NETS, UNITS, INPUTS = 4, 48, 8
-
-
-def always_normalized(kind, *arguments):
-    """Mutant: layer normalization in every network."""
-    return _step("ln-" + kind.removeprefix("ln-"), *arguments)
 
 
 def never_normalized(kind, *arguments):
@@ -54,7 +49,8 @@ def course(
     "states and gradients of the ReLU network shrink tenfold (0.5) and grow tenfold (3) from step "
     "50 to 200; proved if those of the tanh network do, too, and with inputs of variance 1; else "
     "conditional",
-    sabotage=(STEP, always_normalized),
+    # Mutant: layer normalization in every network.
+    sabotage=(STEP, lambda kind, *arguments: _step("ln-" + kind.removeprefix("ln-"), *arguments)),
 )
 def plain_rnn_grows_or_shrinks() -> Finding:
     size, slope = {}, {}
@@ -163,7 +159,7 @@ def remembering(x, normalized_shape, weight=None, bias=None, eps=1e-5, seen=[]):
     rule="LayerNormRNN, 3 sequences of 50 steps: proved if its first 1, 7 and 49 states do not "
     "change by 1e-12 when the rest is cut off or replaced, and the state of step t is one step of "
     "eq. (4) from that of step t - 1 to 1e-12; else refuted",
-    sabotage=("layernorm.functional.layer_norm", remembering),
+    sabotage=(LAYER_NORM, remembering),
 )
 def statistics_of_the_current_step() -> Finding:
     net, x = layernorm.LayerNormRNN(5, 16).double(), torch.randn(50, 3, 5).double()

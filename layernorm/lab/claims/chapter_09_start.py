@@ -7,7 +7,7 @@ import torch
 from layernorm import functional as F
 from layernorm import recurrent
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.checks import draw, held, largest
+from layernorm.lab.claims.checks import LAYER_NORM, draw, held, largest
 
 
 def overwrites_gains(*args, **options):
@@ -69,7 +69,7 @@ def gain_and_bias_swapped(x, normalized_shape, weight=None, bias=None, eps=1e-5)
     rule="LSTM of eqs. (20) to (22), 10 steps: proved if its output depends on its input and a "
     "gradient reaches both weight matrices; refuted if the output is the same for every input and "
     "the gradient exactly 0",
-    sabotage=("layernorm.functional.layer_norm", gain_and_bias_swapped),
+    sabotage=(LAYER_NORM, gain_and_bias_swapped),
 )
 def printed_start_can_learn() -> Finding:
     made = recurrent.LayerNormLSTM(3, 5, backend="reference").double()

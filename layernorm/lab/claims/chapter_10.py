@@ -148,11 +148,6 @@ GAINS = (0.1, 1.0)
 _batch_norm = torch.nn.functional.batch_norm  # what a mutant is made of
 
 
-def swapped_gains(a, mean, var, gain, *args, **options):
-    """Mutant: a gain of 1 acts as one of 0.1 and the other way round."""
-    return _batch_norm(a, mean, var, 0.1 / gain, *args, **options)
-
-
 def not_centered(a, mean, var, gain, bias, training=False, eps=1e-5, **options):
     """Mutant: divides by the spread alone, so that gradients of equal cases do not cancel."""
     y = a / (a.var(0, correction=0) + eps).sqrt() * gain
@@ -237,7 +232,11 @@ def equal_steps_spare_the_weights() -> Finding:
     rule="60 steps of random input, 64 units, 64 cases: proved if the gradient with respect to the "
     "first input is less than a tenth of that with respect to the last with gains of 1, and not "
     "with gains of 0.1; else refuted",
-    sabotage=(BATCH_NORM, swapped_gains),
+    # Mutant: a gain of 1 acts as one of 0.1 and the other way round.
+    sabotage=(
+        BATCH_NORM,
+        lambda a, m, v, gain, *rest, **o: _batch_norm(a, m, v, 0.1 / gain, *rest, **o),
+    ),
 )
 def unit_gain_makes_gradients_vanish() -> Finding:
     kept, shape = {}, {}

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from layernorm.lab.claims.schema import Finding
 
+LAYER_NORM = "layernorm.functional.layer_norm"  # where mutants are put
+BATCH_NORM = "layernorm.functional.batch_norm"
+
 
 def draw(*shape: int, mean: float = 0.0, spread: float = 1.0) -> Tensor:
     """Normally distributed numbers in float64."""
