@@ -47,7 +47,7 @@ def without_normalization(sizes, method, activation="tanh"):
     id="inactive-region-avoided",
     statement="Normalization keeps the input of the activation function out of its inactive "
     "region.",
-    rule=f"tanh, inactive beyond |a| = {EDGE}: proved if no case has more than 1/{EDGE}² of its "
+    rule=f"tanh, inactive beyond |a| = {EDGE}: held if no case has more than 1/{EDGE}² of its "
     "units there, whatever the gain; conditional if so at gain 1 and bias 0 only; else refuted "
     "(random cases of 100 units, with common means and scales up to 100, and the worst case)",
     sabotage=(LAYER_NORM, as_it_is),
@@ -79,7 +79,7 @@ def off_standard(values: Tensor, dim: int) -> float:
     statement="Normalization gives the input of each layer mean 0 and variance 1, the same for "
     "every mini-batch.",
     rule="summed inputs whose units differ in mean and scale, two batches of 64 cases, 32 units: "
-    "proved if after layer (batch) normalization the moments over units and over cases are 0 and "
+    "held if after layer (batch) normalization the moments over units and over cases are 0 and "
     "1 to 1e-9, also after gain and bias and after ReLU; conditional if over units (cases) before "
     "gain and bias only, all else off by more than 0.1; else refuted",
     sabotage=(LAYER_NORM, never_centers),
@@ -110,7 +110,7 @@ def layer_inputs_standardized() -> Finding:
     id="covariate-shift-is-correlation",
     statement="Covariate shift is high correlation in the summed inputs to different units.",
     rule="refuted if summed inputs can drift by 3 standard deviations with mean squared "
-    "correlations below 0.01, and have ones above 0.5 without drift (below 1e-9); else proved",
+    "correlations below 0.01, and have ones above 0.5 without drift (below 1e-9); else held",
     sabotage=(
         "layernorm.lab.analysis.activations.drift",
         lambda a, start: activations.squared_correlation(a),
@@ -138,7 +138,7 @@ def covariate_shift_is_correlation() -> Finding:
 @claim(
     id="removes-correlation",
     statement="Layer normalization removes the correlation of summed inputs to different units.",
-    rule="64 units with a common cause, of correlation 0.9: proved if the mean squared correlation "
+    rule="64 units with a common cause, of correlation 0.9: held if the mean squared correlation "
     "falls below 0.01 when the cause moves all units alike and when it moves half of them up and "
     "half down; conditional if in the first case only; else refuted",
     sabotage=(LAYER_NORM, as_it_is),
@@ -164,7 +164,7 @@ def removes_correlation() -> Finding:
     id="layer-normalization-cannot-decorrelate",
     statement="Without gain and bias, the outputs of layer normalization are never uncorrelated: "
     "in every case the products of two different ones average to -1/(H - 1).",
-    rule="proved if so to 1e-12 for 100 random cases of each H from 2 to 65 units",
+    rule="held if so to 1e-12 for 100 random cases of each H from 2 to 65 units",
     sabotage=(LAYER_NORM, never_centers),
 )
 def layer_normalization_cannot_decorrelate() -> Finding:
@@ -182,7 +182,7 @@ def layer_normalization_cannot_decorrelate() -> Finding:
     id="per-unit-methods-keep-correlations",
     statement="Batch and weight normalization leave every correlation of two summed inputs as it "
     "is.",
-    rule="proved if the correlation matrices of 500 cases of 16 units agree to 1e-12",
+    rule="held if the correlation matrices of 500 cases of 16 units agree to 1e-12",
     # Mutant: averages over the units of a case.
     sabotage=(BATCH_NORM, lambda x, *_, **options: _layer_norm(x, x.shape[1:])),
 )
@@ -199,7 +199,7 @@ def per_unit_methods_keep_correlations() -> Finding:
     id="gradients-follow-the-layer-below",
     statement="The gradient of a layer's weights depends on the outputs of the layer below; layer "
     "normalization takes away what depends on their length, not on their direction.",
-    rule="proved if for 20 random layers and cases the rows of the gradient are parallel to h, "
+    rule="held if for 20 random layers and cases the rows of the gradient are parallel to h, "
     "without and with layer normalization, and doubling h doubles the gradient without and leaves "
     "it with layer normalization, all to 1e-10; else refuted",
     # Mutant: subtracts the mean and does not divide.
@@ -224,7 +224,7 @@ def gradients_follow_the_layer_below() -> Finding:
     id="initial-function-ignores-scale",
     statement="At the start, a layer-normalized network computes the same whatever the scale of "
     "its hidden weights.",
-    rule="net of 8-16-16-3 units, hidden weights times c: proved if for c = 0.0001 to 1000 the "
+    rule="net of 8-16-16-3 units, hidden weights times c: held if for c = 0.0001 to 1000 the "
     "logits agree to 1e-10 with eps = 1e-5 and with c = -1; conditional if with eps = 0 and c > 0 "
     "only; else refuted",
     sabotage=("layernorm.lab.analysis.networks.mlp", without_normalization),
@@ -255,7 +255,7 @@ def initial_function_ignores_scale() -> Finding:
     id="initial-scale-is-a-learning-rate",
     statement="A layer-normalized network whose hidden weights start c times larger learns as if "
     "their learning rate were c² times smaller (SGD) or c times smaller (Adam).",
-    rule="proved if after 30 updates from c = 0.1 and c = 10, eps = 0, the logits agree with those "
+    rule="held if after 30 updates from c = 0.1 and c = 10, eps = 0, the logits agree with those "
     "from c = 1 to 1e-8 where the hidden weights' rate is multiplied by c² (SGD) or c (Adam), and "
     "differ by more than 0.01 at the same rate; else refuted",
     sabotage=("layernorm.lab.analysis.networks.mlp", without_normalization),

@@ -62,7 +62,7 @@ def own_statistics(x, mean, var, training=False, **options):
     id="batch-output-depends-on-other-cases",
     statement="In training, batch normalization makes the output for one case depend on the other "
     "cases of its batch; in evaluation it does not.",
-    rule="proved if over 20 batches of 6 cases and 4 units the largest derivative of one case's "
+    rule="held if over 20 batches of 6 cases and 4 units the largest derivative of one case's "
     "output with respect to another case is above 0.01 in training and exactly 0 in evaluation",
     sabotage=(BATCH_NORM, by_case),
 )
@@ -86,7 +86,7 @@ def batch_output_depends_on_other_cases() -> Finding:
     id="batch-treats-each-unit-apart",
     statement="Batch normalization normalizes every unit on its own: no unit's output depends on "
     "another unit.",
-    rule="proved if in 20 batches of 6 cases and 4 units all derivatives across units are 0",
+    rule="held if in 20 batches of 6 cases and 4 units all derivatives across units are 0",
     sabotage=(BATCH_NORM, by_case),
 )
 def batch_treats_each_unit_apart() -> Finding:
@@ -102,7 +102,7 @@ def batch_treats_each_unit_apart() -> Finding:
     rule="with the batch's statistics, 500 batches of 128 for each of the standard deviations 10, "
     "1 and √eps: refuted if a mean misses 0 by 1e-12, or the variance on average misses 1 by 0.001 "
     "at 10 or 1; conditional if it does at √eps, or if with running statistics the batches' means "
-    "differ by 0.001; else proved",
+    "differ by 0.001; else held",
     sabotage=(BATCH_NORM, unbiased),
 )
 def batch_output_has_mean_0_variance_1() -> Finding:
@@ -125,7 +125,7 @@ def batch_output_has_mean_0_variance_1() -> Finding:
     statement="Batch normalization cannot be used at batch size 1, as in online learning.",
     rule="conditional if training on one case with one value a unit is refused, copies of one case "
     "give exactly 0, and both evaluation of one case and training on one case with positions "
-    "work; proved if these do not work either; else refuted",
+    "work; held if these do not work either; else refuted",
     sabotage=(BATCH_NORM, by_case),
 )
 def no_batch_normalization_at_batch_size_1() -> Finding:
@@ -157,7 +157,7 @@ def _refused(function, *args) -> bool:
     id="batch-of-n-bounds-the-output",
     statement="In a batch of N no normalized value exceeds √(N − 1), whatever the data; at N = 2 "
     "every output is ±1 and no gradient passes.",
-    rule="eps = 0: proved if to 1e-9 no value exceeds the bound for N = 2 to 64, over Gaussian and "
+    rule="eps = 0: held if to 1e-9 no value exceeds the bound for N = 2 to 64, over Gaussian and "
     "heavy-tailed data, a lone outlier reaches it, and at N = 2 all of 1000 units have size 1 and "
     "gradient 0",
     sabotage=(BATCH_NORM, unbiased),
@@ -191,7 +191,7 @@ def batch_of_n_bounds_the_output() -> Finding:
     id="small-batches-estimate-badly",
     statement="The smaller the batch, the worse its statistics stand for the whole of the data, "
     "so batch normalization restricts how small a batch may be.",
-    rule="proved if the error of the batch mean and variance, over 4000 units and N = 8 to 512, "
+    rule="held if the error of the batch mean and variance, over 4000 units and N = 8 to 512, "
     "falls as a power of N with exponents between -0.45 and -0.55",
     # Mutant: statistics of the first two cases alone.
     sabotage=(BATCH_NORM, lambda x, mean, var, **options: _batch_norm(x[:2], mean, var, **options)),
@@ -219,7 +219,7 @@ def small_batches_estimate_badly() -> Finding:
     id="batch-computes-otherwise-in-evaluation",
     statement="Batch normalization computes something else in evaluation, by running statistics, "
     "than it did in training.",
-    rule="proved if, although the running statistics are exactly those of the population, the "
+    rule="held if, although the running statistics are exactly those of the population, the "
     "outputs of both modes differ by more than 0.01 (root mean square) for N = 2, 32 and 512",
     sabotage=(BATCH_NORM, own_statistics),
 )
@@ -243,7 +243,7 @@ def batch_computes_otherwise_in_evaluation() -> Finding:
     statement="The running averages estimate the mean and variance over all training cases.",
     rule="momentum 0.1, batches of 16: refuted if with weights at rest the average over 1000 units "
     "misses mean 0 or variance 1 by 0.01; conditional if a mean that moves by 1 an update is "
-    "missed by the 9 updates that theory gives, to 0.1; proved if by less than 0.1; else refuted",
+    "missed by the 9 updates that theory gives, to 0.1; held if by less than 0.1; else refuted",
     # Mutant: running statistics that keep the last batch alone.
     sabotage=(
         BATCH_NORM,

@@ -45,7 +45,7 @@ def moved_by_padding(normalize) -> float:
     statement="Over [batch × steps, units], padded steps enter the mean and variance of batch "
     "normalization.",
     rule="when 20 more steps of zeros are appended: conditional if the valid outputs move by more "
-    "than 0.1 (root mean square) without a mask and less than 1e-12 with one; proved if the mask "
+    "than 0.1 (root mean square) without a mask and less than 1e-12 with one; held if the mask "
     "does not help; else refuted",
     sabotage=(BATCH_NORM, unmasked),
 )
@@ -64,7 +64,7 @@ def padding_enters_batch_statistics() -> Finding:
 @claim(
     id="padding-leaves-layer-normalization-alone",
     statement="Layer normalization over the innermost dimension does not conflict with padding.",
-    rule="proved if 20 more steps of zeros move the valid outputs by less than 1e-12",
+    rule="held if 20 more steps of zeros move the valid outputs by less than 1e-12",
     # Mutant: averages over cases and steps too.
     sabotage=(LAYER_NORM, lambda x, *_, **options: (x - x.mean()) / x.std()),
 )
@@ -79,7 +79,7 @@ def padding_leaves_layer_normalization_alone() -> Finding:
     id="later-steps-rest-on-fewer-cases",
     statement="With sequences of different lengths, later steps have ever fewer valid cases, which "
     "works like an ever smaller batch.",
-    rule="64 sequences of 1 to 20 steps, 2000 units: proved if the number n of valid cases never "
+    rule="64 sequences of 1 to 20 steps, 2000 units: held if the number n of valid cases never "
     "grows and falls below 10, and at every step with n > 1 the spread of the step's mean over the "
     "units is the population's over √n to 10%",
     sabotage=(BATCH_NORM, unmasked),
@@ -108,7 +108,7 @@ def later_steps_rest_on_fewer_cases() -> Finding:
     id="no-statistics-beyond-the-longest-training-sequence",
     statement="Batch normalization of a recurrent network is in trouble where a test sequence is "
     "longer than all training sequences: there are no statistics for the further steps.",
-    rule="statistics for each of 20 steps, the last one's used for step 80: proved if the standard "
+    rule="statistics for each of 20 steps, the last one's used for step 80: held if the standard "
     "deviation there is off by more than 0.5 both for summed inputs whose distribution settles and "
     "for those whose distribution widens; conditional if for the latter only, with less than 0.1 "
     "for the former; else refuted",
@@ -142,7 +142,7 @@ def _spread_at_step_80(carry: float) -> float:
     statement="Where a unit has no variance over the batch, as at a first step with the same input "
     "for all, batch normalization multiplies gradients by 1/√eps; so does layer normalization "
     "where all units of a case agree.",
-    rule="proved if for six equal values the largest singular value of the Jacobian is 1/√eps to "
+    rule="held if for six equal values the largest singular value of the Jacobian is 1/√eps to "
     "0.1% for both, and NaN stands in both outputs at eps = 0",
     sabotage=(BATCH_NORM, outside),
 )

@@ -39,7 +39,7 @@ def over_the_batch(x, normalized_shape, weight=None, bias=None, eps=EPS):
     statement="Layer normalization does not depend on the size of the mini-batch, nor on what else "
     "is in it.",
     rule="1000 cases of 1, 2, 5, 64 and 1023 units, float32 and float64, the definition and "
-    "PyTorch's kernel: proved if each case comes out the same to the last bit in batches of 1, 2, "
+    "PyTorch's kernel: held if each case comes out the same to the last bit in batches of 1, 2, "
     "3, 7, 64, 128 and 1000; conditional if only to 1e-5; else refuted",
     sabotage=(LAYER_NORM, over_the_batch),
 )
@@ -68,7 +68,7 @@ def independent_of_batch_size() -> Finding:
 @claim(
     id="no-dependencies-between-cases",
     statement="Layer normalization introduces no dependency between training cases.",
-    rule="proved if in 20 batches of 5 cases and 4 units every derivative of one case's output "
+    rule="held if in 20 batches of 5 cases and 4 units every derivative of one case's output "
     "with respect to another case is exactly 0, and none is 0 within all cases",
     sabotage=(LAYER_NORM, over_the_batch),
 )
@@ -91,7 +91,7 @@ def no_dependencies_between_cases() -> Finding:
     id="same-in-training-and-evaluation",
     statement="Layer normalization computes the same in training and in evaluation; no statistics "
     "have to be stored for later.",
-    rule="proved if after 10 batches in training mode the module's state holds its gain and bias "
+    rule="held if after 10 batches in training mode the module's state holds its gain and bias "
     "alone, unchanged, and one batch gives the same bits in both modes",
     sabotage=("layernorm.LayerNorm", layernorm.BatchNorm),
 )
@@ -112,7 +112,7 @@ def same_in_training_and_evaluation() -> Finding:
 @claim(
     id="usable-at-batch-size-1",
     statement="Layer normalization works with a single training case, as in online learning.",
-    rule="100 single cases of 3 to 64 units, eps = 0: proved if each output varies over the units "
+    rule="100 single cases of 3 to 64 units, eps = 0: held if each output varies over the units "
     "with variance 1 to 1e-9 and the gradient of a random sum of outputs is finite and not 0",
     sabotage=(LAYER_NORM, over_the_batch),
 )

@@ -24,7 +24,7 @@ def not_recentered(x, normalized_shape, weight=None, bias=None, eps=EPS):
     "over its units.",
     rule="200 cases of 64 units for each of the standard deviations 10, 1 and √eps, and 200 of one "
     "unit: refuted if a mean misses 0 by 1e-12, or a variance 1 by 0.001 at 10 or 1; conditional "
-    "if one does at √eps or for one unit; else proved",
+    "if one does at √eps or for one unit; else held",
     # Mutant: divides by H - 1.
     sabotage=(LAYER_NORM, lambda x, n, **o: _layer_norm(x, n, **o) * (1 - 1 / x.shape[-1]) ** 0.5),
 )
@@ -49,7 +49,7 @@ def output_has_mean_0_variance_1() -> Finding:
     statement="Layer normalization maps the H summed inputs of a case to a sphere of H − 2 "
     "dimensions: radius √H, orthogonal to (1, …, 1). One unit always gives its bias, two units "
     "give ±g + b.",
-    rule="eps = 0, 5 cases for each H from 2 to 12: proved if exactly H − 2 singular values of "
+    rule="eps = 0, 5 cases for each H from 2 to 12: held if exactly H − 2 singular values of "
     "the Jacobian exceed 1e-6 and the other two are below 1e-9, every output's length is √H and "
     "its sum 0 to 1e-9, one unit gives b exactly and two give ±g + b to 1e-9",
     sabotage=(LAYER_NORM, not_recentered),
@@ -78,7 +78,7 @@ def loses_two_dimensions() -> Finding:
     id="gain-and-bias-restore-batch-normalization",
     statement="The learned gain and bias let batch normalization restore the expressive power of "
     "the original data.",
-    rule="50 batches of 20 cases and 8 units: proved if with g = √(σ² + eps) and b = μ the output "
+    rule="50 batches of 20 cases and 8 units: held if with g = √(σ² + eps) and b = μ the output "
     "equals the input to 1e-12, in training with the batch's μ, σ and in evaluation with running "
     "ones",
     # Mutant: batch normalization that forgets its gain.
@@ -108,7 +108,7 @@ def gain_and_bias_restore_batch_normalization() -> Finding:
     statement="The learned gain and bias let layer normalization restore the expressive power of "
     "the original data.",
     rule="eps = 0, 200 cases of 8 units, the gain and bias of each unit fitted to give its input "
-    "back: proved if nothing is left of the inputs' variance to 1e-12; else refuted, and the "
+    "back: held if nothing is left of the inputs' variance to 1e-12; else refuted, and the "
     "evidence says whether cases a and 3a + 5 come out the same to 1e-9 for 100 drawn g, b",
     # Mutant: no normalization.
     sabotage=(LAYER_NORM, lambda x, n, g=1.0, b=0.0, eps=EPS: g * x + b),
@@ -138,7 +138,7 @@ def gain_and_bias_restore_layer_normalization() -> Finding:
     "training case.",
     rule="eps = 0, 50 layers with 6 inputs and 8 units: refuted if scaling x by 0.1 or 10, or "
     "adding 5 to all summed inputs a = Wx, changes the output by 1e-9; conditional if adding 5 to "
-    "all of x does; else proved",
+    "all of x does; else held",
     sabotage=(LAYER_NORM, not_recentered),
 )
 def invariant_to_a_shift_of_one_case() -> Finding:
@@ -168,7 +168,7 @@ def center(x):
     statement="Where the data are centered, a shift of the data set does not reach layer "
     "normalization, which is not invariant to it.",
     rule="eps = 0, 50 layers on 20 cases of 6 features, each feature shifted by its own constant: "
-    "proved if centered data give the same outputs to 1e-9, and data as they are others by 0.01",
+    "held if centered data give the same outputs to 1e-9, and data as they are others by 0.01",
     sabotage=("layernorm.lab.claims.chapter_03_information.center", lambda x: x),
 )
 def centering_absorbs_a_data_shift() -> Finding:

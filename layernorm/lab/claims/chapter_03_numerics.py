@@ -38,7 +38,7 @@ def error(norm, a, eps=EPS) -> float:
     id="eps-inside-the-root-bounds-the-gain",
     statement="With eps inside the root a nearly constant case is amplified by at most 1/√eps, 316 "
     "times; with eps added to σ it would be up to 1/eps, 100,000 times.",
-    rule="100 cases of 32 units with standard deviation 1e-8, eps = 1e-5: proved if each is "
+    rule="100 cases of 32 units with standard deviation 1e-8, eps = 1e-5: held if each is "
     "amplified by 1/√eps to 0.1 % and, with eps outside, by 1/eps to 0.2 %",
     sabotage=(LAYER_NORM, eps_outside),
 )
@@ -58,7 +58,7 @@ def eps_inside_the_root_bounds_the_gain() -> Finding:
     id="one-pass-variance-fails-at-large-means",
     statement="In float32 the variance E[x²] − E[x]² of summed inputs with mean 10,000 and "
     "standard deviation 1 is useless; the variance of the deviations is not.",
-    rule="100 cases of 512 units: proved if E[x²] − E[x]² gives a NaN or an error above 0.1 and "
+    rule="100 cases of 512 units: held if E[x²] − E[x]² gives a NaN or an error above 0.1 and "
     "the definition none above 0.005, five steps of float32 at 10,000; the error is against "
     "float64 on the same inputs",
     sabotage=(LAYER_NORM, one_pass),
@@ -79,7 +79,7 @@ def one_pass_variance_fails_at_large_means() -> Finding:
     id="half-precision-needs-float32-statistics",
     statement="In float16 and bfloat16 layer normalization should compute its statistics in "
     "float32: then the only error is the rounding of the result.",
-    rule="100 cases of 512 units with mean 100 and standard deviation 1, both types: proved if the "
+    rule="100 cases of 512 units with mean 100 and standard deviation 1, both types: held if the "
     "definition errs by at most half a step of the type at the largest output (and 1 % for the "
     "statistics' own rounding) while computing in the type errs more than ten times as much",
     sabotage=("layernorm.functional._statistics_type", lambda x: x),

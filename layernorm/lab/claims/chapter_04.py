@@ -19,7 +19,7 @@ _weight_norm = F.weight_norm
     statement="Layer normalization mixes the features of a case: where some of them are measured "
     "in smaller units, so that their numbers grow, the outputs of all the others shrink.",
     rule="for 100 random cases of 12 features, 4 of which are multiplied by 1, 10, 100, 1000: "
-    "proved if in every case the spread of the other 8 outputs falls at every step, by a factor of "
+    "held if in every case the spread of the other 8 outputs falls at every step, by a factor of "
     "at least 50 in all",
     # Mutant: every feature by its own statistics over the cases.
     sabotage=(LAYER_NORM, lambda x, n: (x - x.mean(0)) / x.std(0)),
@@ -44,7 +44,7 @@ def layer_norm_mixes_features() -> Finding:
     id="weight-norm-divides-by-length",
     statement="Weight normalization divides the summed input of a unit by the L2 norm of its "
     "incoming weights, and subtracts no mean.",
-    rule="proved if for 100 random layers of 8 inputs and 5 units, in float64, the summed inputs "
+    rule="held if for 100 random layers of 8 inputs and 5 units, in float64, the summed inputs "
     "by the normalized weights equal g (v·x) / |v|, unit by unit, within 1e-12 of the largest",
     # Mutant: one length for the whole matrix instead of one for each weight vector.
     sabotage=("layernorm.functional.weight_norm", lambda v, g: _weight_norm(v, g.mean(), dim=None)),

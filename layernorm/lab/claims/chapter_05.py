@@ -124,7 +124,7 @@ def statistics_as_constants(method):
     id="derived-code-is-the-gradient",
     statement="The code printed from SymPy's derivation computes the gradients of batch, weight, "
     "layer, RMS and group normalization.",
-    rule="20 draws of cases, units and numbers for each method: proved if all gradients equal "
+    rule="20 draws of cases, units and numbers for each method: held if all gradients equal "
     "those of automatic differentiation through layernorm.functional to 1e-10 of the largest, or "
     "of 1",
     sabotage=("layernorm.symbolic.function", statistics_as_constants),
@@ -173,7 +173,7 @@ def forgetful(step):
     id="derived-recurrent-steps",
     statement="The chain rule over derived pieces gives the gradients of one step of the "
     "layer-normalized LSTM and GRU.",
-    rule="20 draws each: proved if the gradients of all inputs and parameters equal those of "
+    rule="20 draws each: held if the gradients of all inputs and parameters equal those of "
     "automatic differentiation through layernorm.functional to 1e-10",
     sabotage=("layernorm.symbolic.recurrent.function", forgetful),
 )

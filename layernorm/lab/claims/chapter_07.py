@@ -139,7 +139,7 @@ def fisher_of_the_normalized_model() -> Finding:
     id="missing-terms-shrink-with-width",
     statement="Under layer normalization equation (13) leaves out the share 2/(H + 1) of the trace "
     "of the weights' Fisher matrix, for independent Gaussian summed inputs.",
-    rule="proved if for H = 3, 4, 8, 32 and 128 units (20,000 cases in all for each) the share is "
+    rule="held if for H = 3, 4, 8, 32 and 128 units (20,000 cases in all for each) the share is "
     "2/(H + 1) to 5%, and σ ∂ā/∂a by autograd is I − (11ᵀ + āāᵀ)/H to 1e-12; else refuted",
     # Mutant: the derivative of the mean alone.
     sabotage=(
@@ -172,7 +172,7 @@ def missing_terms_shrink_with_width() -> Finding:
     statement="When the norm of a weight vector doubles, the curvature along it changes by a "
     "factor of ½, since σ doubles.",
     rule="the block (wᵢ, wᵢ) of the Fisher matrix by autograd before and after wᵢ doubles, batch "
-    "and weight normalization, 5 models: proved if every entry is multiplied by ½ to 1e-9; else "
+    "and weight normalization, 5 models: held if every entry is multiplied by ½ to 1e-9; else "
     "refuted, and the evidence gives the factor, that of the block (wᵢ, wⱼ), and layer "
     "normalization's for one vector and for all of W",
     # Mutant: divides by the root of the length of each weight vector.

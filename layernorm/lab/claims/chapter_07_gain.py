@@ -27,7 +27,7 @@ def gain_twice(method, w, b, g, x):
     id="gain-metric-is-the-prediction-error",
     statement="Learning the gain of a batch- or layer-normalized model, the metric depends on the "
     "size of the prediction error only, E[Cov[y|x]]/φ².",
-    rule="the gains' metric by autograd against E[Cov], 3 units and 8 cases, 5 models: proved if "
+    rule="the gains' metric by autograd against E[Cov], 3 units and 8 cases, 5 models: held if "
     "they agree to 1e-10 in all entries for batch and layer normalization and all three families; "
     "conditional if in the diagonal for batch normalization and Gaussian outputs only; else "
     "refuted. The evidence adds Bernoulli outputs with gains 1 and 10",
@@ -69,7 +69,7 @@ def gain_metric_is_the_prediction_error() -> Finding:
     id="gain-metric-ignores-the-scale-of-inputs",
     statement="Learning the gain, batch- and layer-normalized models are more robust to the "
     "scaling of the input and of the weights than the standard model is.",
-    rule="Gaussian and Bernoulli outputs, eps = 0, x and W times 0.1 and 10: proved if the gains' "
+    rule="Gaussian and Bernoulli outputs, eps = 0, x and W times 0.1 and 10: held if the gains' "
     "metric stays to 1e-10 under batch and layer normalization, and that of the lengths ‖wᵢ‖ of "
     "the standard model changes by 10% or more each time the input is scaled; else refuted",
     sabotage=(NATURAL, summed_inputs_only),
@@ -98,7 +98,7 @@ def gain_metric_ignores_the_scale_of_inputs() -> Finding:
     id="length-metric-is-scaled-by-the-input",
     statement="In the standard model the metric along the length of the incoming weights is "
     "scaled by the norm of the input.",
-    rule="one unit, x times 3: proved if the metric grows in proportion to ‖x‖² for Gaussian and "
+    rule="one unit, x times 3: held if the metric grows in proportion to ‖x‖² for Gaussian and "
     "Bernoulli outputs, and inputs turned to another direction at the same norm leave it (to "
     "1e-9); conditional if it grows so for Gaussian outputs only; else refuted",
     # Mutant: the standard model is layer normalized, too.

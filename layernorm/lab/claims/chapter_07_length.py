@@ -22,7 +22,7 @@ def without(sizes, method, activation="tanh"):
     statement="The gradient is orthogonal to the weights that a normalization makes scale-free: "
     "to each weight vector under batch and weight normalization, to each weight matrix under layer "
     "normalization.",
-    rule="10 networks of two hidden layers, 50 cases, eps as good as 0: proved if every |cosine| "
+    rule="10 networks of two hidden layers, 50 cases, eps as good as 0: held if every |cosine| "
     "of a vector (batch, weight) and of a matrix (layer) with its gradient is below 1e-12, and "
     "layer normalization's vectors have some above 0.01; else refuted",
     sabotage=(MLP, without),
@@ -50,7 +50,7 @@ def gradient_orthogonal_to_weights() -> Finding:
     "turn.",
     rule="10 networks: by what factor gradient descent turns weights more slowly once they are "
     "c = 10 times as long. Refuted unless it is c² to 1e-6 for each vector under batch and weight "
-    "normalization and for the matrix under layer normalization; proved if for a single vector "
+    "normalization and for the matrix under layer normalization; held if for a single vector "
     "under layer normalization, too; else conditional",
     sabotage=(MLP, without),
 )
@@ -76,7 +76,7 @@ def norm_is_a_learning_rate() -> Finding:
 @claim(
     id="norm-grows-during-training",
     statement="Normalized weights grow longer with every update.",
-    rule="3 layer-normalized networks, 60 updates of rate 0.001: proved if the norm of every "
+    rule="3 layer-normalized networks, 60 updates of rate 0.001: held if the norm of every "
     "hidden matrix grows at every update with gradient descent, momentum, Adam, weight decay and "
     "AdamW; conditional if with gradient descent and momentum; else refuted",
     sabotage=(MLP, without),
@@ -105,7 +105,7 @@ def norm_grows_during_training() -> Finding:
     "stopping would: each update turns the weights less than those before.",
     rule="a layer-normalized network of which the hidden weights learn, at 10 times the rates of "
     "OPTIMIZERS, and labels drawn afresh at every update, so that gradients do not fall for "
-    "another reason; 400 updates: proved if the mean angle of the last 50 is below 0.8 times that "
+    "another reason; 400 updates: held if the mean angle of the last 50 is below 0.8 times that "
     "of updates 101 to 150 for all five optimizers; conditional if for gradient descent; else "
     "refuted. The evidence adds gradient descent without normalization",
     sabotage=("layernorm.lab.analysis.weights.OPTIMIZERS", DECAYING),
@@ -137,7 +137,7 @@ def angle_per_update_shrinks() -> Finding:
     statement="However large the learning rate, after one step of gradient descent the next turns "
     "a normalized weight matrix by an angle whose tangent is at most c₁/(2c₀), c = ‖W‖‖∇‖ before "
     "either step.",
-    rule="10 layer-normalized networks, rates from 0.001 to 1,000,000: proved if the bound holds "
+    rule="10 layer-normalized networks, rates from 0.001 to 1,000,000: held if the bound holds "
     "everywhere to 1e-9, and is reached to 10% somewhere; else refuted",
     sabotage=(MLP, without),
 )
@@ -160,7 +160,7 @@ def a_giant_step_tames_itself() -> Finding:
     id="sigma-makes-learning-stable",
     statement="The normalization scalar σ makes learning more stable.",
     rule="digits, gradient descent with a rate of 100 for hidden weights (0.1 for the rest), 3 "
-    "seeds: proved if the mean training loss with layer normalization is less than half of that "
+    "seeds: held if the mean training loss with layer normalization is less than half of that "
     "without and of the rescaled control's, on the digits as they are and on centered ones; "
     "conditional if on the digits as they are; else refuted",
     sabotage=(MLP, without),

@@ -47,7 +47,7 @@ def course(
     "which leads to exploding or vanishing gradients.",
     rule="4 networks of 48 units, 200 steps without input, W_hh times 0.5 and 3. Refuted unless "
     "states and gradients of the ReLU network shrink tenfold (0.5) and grow tenfold (3) from step "
-    "50 to 200; proved if those of the tanh network do, too, and with inputs of variance 1; else "
+    "50 to 200; held if those of the tanh network do, too, and with inputs of variance 1; else "
     "conditional",
     # Mutant: layer normalization in every network.
     sabotage=(STEP, lambda kind, *arguments: _step("ln-" + kind.removeprefix("ln-"), *arguments)),
@@ -88,7 +88,7 @@ def states(w_ih: Tensor, w_hh: Tensor, x: Tensor, h: Tensor, eps: float) -> Tens
     id="ln-rnn-ignores-the-scale-of-summed-inputs",
     statement="A layer-normalized RNN is invariant to re-scaling all of its summed inputs.",
     rule="4 networks, 100 steps with inputs: refuted if W_xh and W_hh both times 0.01 or 100 "
-    "change a state by 1e-9 at eps = 0; proved if the same holds at eps = 1e-5, for a negative "
+    "change a state by 1e-9 at eps = 0; held if the same holds at eps = 1e-5, for a negative "
     "factor and for W_hh alone; else conditional",
     sabotage=(STEP, never_normalized),
 )
@@ -123,7 +123,7 @@ def ln_rnn_ignores_the_scale_of_summed_inputs() -> Finding:
     statement="Layer normalization stabilizes the hidden states of recurrent networks: they stay "
     "in one range, whatever the weights.",
     rule="tanh and ReLU, W_hh times 0.01 to 100, with and without inputs, 50 steps, gain 1: "
-    "proved if the root mean square of every state from step 10 on lies between 0.3 and 1; else "
+    "held if the root mean square of every state from step 10 on lies between 0.3 and 1; else "
     "refuted. The evidence adds the plain networks of the same weights",
     sabotage=(STEP, never_normalized),
 )
@@ -156,7 +156,7 @@ def remembering(x, normalized_shape, weight=None, bias=None, eps=1e-5, seen=[]):
     id="statistics-of-the-current-step",
     statement="The normalization of a layer-normalized RNN depends on the summed inputs of the "
     "current time step alone, so sequences may have any length.",
-    rule="LayerNormRNN, 3 sequences of 50 steps: proved if its first 1, 7 and 49 states do not "
+    rule="LayerNormRNN, 3 sequences of 50 steps: held if its first 1, 7 and 49 states do not "
     "change by 1e-12 when the rest is cut off or replaced, and the state of step t is one step of "
     "eq. (4) from that of step t - 1 to 1e-12; else refuted",
     sabotage=(LAYER_NORM, remembering),
@@ -184,7 +184,7 @@ def statistics_of_the_current_step() -> Finding:
 @claim(
     id="one-gain-and-bias-for-all-steps",
     statement="A layer-normalized RNN has one set of gains and biases, shared over all time steps.",
-    rule="LayerNormRNN of 16 units: proved if its state holds one gain and one bias of 16 numbers, "
+    rule="LayerNormRNN of 16 units: held if its state holds one gain and one bias of 16 numbers, "
     "its two matrices and nothing else, and the same after sequences of 1, 10 "
     "and 1000 steps; else refuted",
     sabotage=("layernorm.LayerNormRNN", torch.nn.RNN),

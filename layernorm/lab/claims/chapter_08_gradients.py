@@ -22,7 +22,7 @@ from layernorm.lab.claims.checks import conditional, held
     statement="Invariance to the scale of summed inputs gives a layer-normalized RNN much more "
     "stable hidden-to-hidden dynamics.",
     rule="largest Lyapunov exponents of tanh networks with inputs, scales 0.1, 1 and 10. The "
-    "range over scales of both matrices, and of W_hh alone: proved if layer normalization's is "
+    "range over scales of both matrices, and of W_hh alone: held if layer normalization's is "
     "below a tenth of the plain network's in both; conditional if in the first; else refuted",
     sabotage=(STEP, never_normalized),
 )
@@ -51,7 +51,7 @@ def ln_rnn_dynamics_more_stable() -> Finding:
     id="ln-rnn-gradients-explode-and-vanish",
     statement="The state of a layer-normalized RNN stays in range, yet its gradients through time "
     "can grow or vanish exponentially.",
-    rule="tanh, gain 1, 4 networks of 48 units, 400 steps: proved if without input the mean of the "
+    rule="tanh, gain 1, 4 networks of 48 units, 400 steps: held if without input the mean of the "
     "largest exponents is above 0.02, and with inputs as large as the state at W_hh times 1 every "
     "one is below -0.2; else refuted",
     # Mutant: every state is halved.
@@ -81,7 +81,7 @@ def ln_rnn_gradients_explode_and_vanish() -> Finding:
     statement="Without input, the gain alone decides how fast the gradients of a layer-normalized "
     "tanh RNN grow, by ½ log(g² E[f'²]/E[f²]) a step, f at g times a standard normal: for no gain "
     "do they shrink in a wide layer.",
-    rule="gains 0.3, 1 and 3, 4 networks of 256 units, 200 steps: proved if the mean exponent is "
+    rule="gains 0.3, 1 and 3, 4 networks of 256 units, 200 steps: held if the mean exponent is "
     "within 0.03 of the formula for each, and the formula is not negative for 100 gains from 0.01 "
     "to 10; else refuted",
     # Mutant: the gain acts with its square root.

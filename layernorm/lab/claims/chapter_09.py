@@ -51,7 +51,7 @@ def first_step_louder(x, batch_sizes, h0, c0, weights, eps=1e-5, variant="paper"
     id="parameters-independent-of-length",
     statement="One set of gains and biases is shared over all time steps: the number of parameters "
     "does not depend on the length of the sequences, and every step computes the same.",
-    rule="RNN, LSTM and GRU, float64, sequences of 1, 10 and 100 steps: proved if the state "
+    rule="RNN, LSTM and GRU, float64, sequences of 1, 10 and 100 steps: held if the state "
     "dictionary keeps its entries and each bit of them, and a sequence handed over in pieces of 1, "
     "6, 33 and 60 steps has the outputs of the whole to 1e-9",
     sabotage=(LSTM, first_step_louder),
@@ -78,7 +78,7 @@ def parameters_independent_of_length() -> Finding:
     id="longer-sequences-need-no-statistics",
     statement="A recurrent net with layer normalization takes test sequences that are longer than "
     "all training sequences: there are no statistics that could be missing for the further steps.",
-    rule="RNN, LSTM and GRU, float64, after sequences of up to 20 steps in training: proved if the "
+    rule="RNN, LSTM and GRU, float64, after sequences of up to 20 steps in training: held if the "
     "layer has no buffers, its outputs are the same in both modes to the last bit, and the first "
     "20 outputs of 100 steps are those of the first 20 steps alone to 1e-9",
     # Mutant: inputs are centered over the steps of the sequence.
@@ -115,7 +115,7 @@ def centered_only(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     statement="An LSTM with eqs. (20) to (22) cannot tell a loud input from a soft one: positive "
     "factors on single inputs change nothing, and of a single feature only the sign is left. Where "
     "both terms are normalized together, or not at all, the scale is heard.",
-    rule="float64, eps = 0, each input of 20 steps times its own factor between 0.1 and 10: proved "
+    rule="float64, eps = 0, each input of 20 steps times its own factor between 0.1 and 10: held "
     "if the outputs of paper and carried change by less than 1e-9 and those of joint, per_gate and "
     "cell_only by more than 1e-3; so too for one feature, replaced by its sign",
     sabotage=(LAYER_NORM, centered_only),
@@ -165,7 +165,7 @@ def torchscript_example(x: Tensor, made) -> Tensor:
     id="published-cell-is-the-papers",
     statement="The layer-normalized cell of PyTorch's TorchScript example, which NeMo and others "
     "copied, computes the paper's eqs. (20) to (22).",
-    rule="20 steps from a zero state, float64, the same weights, no b: proved if the example's "
+    rule="20 steps from a zero state, float64, the same weights, no b: held if the example's "
     "outputs equal those of the variant paper to 1e-9 at all steps; refuted if they do at the "
     "first step, differ by more than 1e-3 later, and equal those of the variant carried",
     sabotage=(TABLE, {**VARIANTS, "paper": VARIANTS["carried"]}),
@@ -193,7 +193,7 @@ def published_cell_is_the_papers() -> Finding:
     id="carried-normalized-cell-cannot-count",
     statement="A cell that is carried normalized cannot accumulate: with its gates held open it "
     "stays where it is after the first step, while the paper's cell counts the steps.",
-    rule="gates open (b = 40), candidates +1 and -1, eps = 0, 50 steps: proved if after t steps "
+    rule="gates open (b = 40), candidates +1 and -1, eps = 0, 50 steps: held if after t steps "
     "every cell of the variant paper is t times its candidate and every cell of the variant "
     "carried its candidate, to 1e-9 and for all t",
     sabotage=(TABLE, {**VARIANTS, "carried": VARIANTS["paper"]}),

@@ -55,7 +55,7 @@ reset_before_norm = partial(printed, reset_first=True)
     statement="In the layer-normalized GRU the reset gate acts after the norm of the recurrent "
     "term, as eq. (27) has it: before it, the norm would undo a reset that is the same for all "
     "units.",
-    rule="100 states, eps = 0, all reset gates 0.9 or all 0.1: proved if the new states differ by "
+    rule="100 states, eps = 0, all reset gates 0.9 or all 0.1: held if the new states differ by "
     "more than 0.01, and by less than 1e-9 where the reset acts before the norm",
     sabotage=(STEP, reset_before_norm),
 )
@@ -94,7 +94,7 @@ def negated(parameter):
     statement="The GRU of eq. (28), whose update gate z admits the new state, and torch's, whose z "
     "keeps the old one, are the same cell.",
     rule="100 states, float64: conditional if both give the same to 1e-9 after z's gains and "
-    "biases change sign, and do not after z's rows of the weights do; proved if either way; "
+    "biases change sign, and do not after z's rows of the weights do; held if either way; "
     "refuted if neither",
     sabotage=(STEP, printed),
 )

@@ -24,7 +24,7 @@ def overwrites_gains(*args, **options):
     statement="Gains start at 1 and biases at 0, so that each term of the gates' summed inputs "
     "starts with unit variance. An initializer that draws all parameters alike, as NeMo's copy "
     "does, overwrites the gains and leaves a spread of about 1/sqrt(3 H).",
-    rule="H of 64 and 256, float64: proved if all gains are 1 and all biases of norms 0 before and "
+    rule="H of 64 and 256, float64: held if all gains are 1 and all biases of norms 0 before and "
     "after reset_parameters, each normalized term has mean square 1 to 1e-3, and with gains drawn "
     "uniformly from +-1/sqrt(H) its root mean square is 1/sqrt(3 H) to 10%",
     sabotage=("layernorm.recurrent.LayerNormLSTM", overwrites_gains),
@@ -66,7 +66,7 @@ def gain_and_bias_swapped(x, normalized_shape, weight=None, bias=None, eps=1e-5)
     id="printed-start-can-learn",
     statement="The start that the supplement prints below eq. (22), every α at 0 and every β at 1, "
     "is usable, with α the gain and β the bias as in eq. (15).",
-    rule="LSTM of eqs. (20) to (22), 10 steps: proved if its output depends on its input and a "
+    rule="LSTM of eqs. (20) to (22), 10 steps: held if its output depends on its input and a "
     "gradient reaches both weight matrices; refuted if the output is the same for every input and "
     "the gradient exactly 0",
     sabotage=(LAYER_NORM, gain_and_bias_swapped),

@@ -54,7 +54,7 @@ def sizes_under_shared_statistics(mean: torch.Tensor, var: torch.Tensor) -> torc
     rule="500 sequences of 40 steps, every step's input from one distribution, normalized by the "
     "mean and variance of all steps together: conditional if the recurrent term or the cell has a "
     "size (root mean square, ideally 1) that is off by more than 0.25 within the first five steps, "
-    "and no term one that is off by more than 0.1 after step 20; proved if terms are off there "
+    "and no term one that is off by more than 0.1 after step 20; held if terms are off there "
     "too; refuted if none is off at the first five",
     sabotage=("layernorm.recurrent.step_norm.StepNorm.seen", pooled),
 )
@@ -86,7 +86,7 @@ def separate_statistics_for_each_step() -> Finding:
     "the statistics of late steps, and so the outputs of those that go on.",
     rule="sequences of 3 to 20 steps filled up with zeros, in training: conditional if that moves "
     "valid outputs of BatchNormLSTM by more than 0.05 (root mean square) where padding counts, and "
-    "by less than 1e-12 with lengths; proved if lengths do not help; refuted if nothing moves, or "
+    "by less than 1e-12 with lengths; held if lengths do not help; refuted if nothing moves, or "
     "if LayerNormLSTM's move by more than 1e-12",
     sabotage=("layernorm.recurrent.batch_norm.valid_rows", whole),
 )
@@ -120,7 +120,7 @@ def padding_enters_statistics_of_late_steps() -> Finding:
     id="sequence-statistics-see-the-future",
     statement="Statistics of the input term over the whole sequence let outputs depend on later "
     "inputs, in training only.",
-    rule="other inputs after step 10 of 20: proved if they move outputs up to step 10 by more than "
+    rule="other inputs after step 10 of 20: held if they move outputs up to step 10 by more than "
     '0.01 (root mean square) in training with statistics="sequence", and by exactly 0 in '
     "evaluation and with statistics for each step",
     sabotage=(BATCH_NORM, by_case),
@@ -158,7 +158,7 @@ def not_centered(a, mean, var, gain, bias, training=False, eps=1e-5, **options):
     id="gradients-explode-on-equal-steps",
     statement="Every first step that is the same for all cases multiplies the gradients of a "
     "batch-normalized LSTM, and not those of a layer-normalized one.",
-    rule="0 to 4 equal first steps, five different ones, gains of 0.1 and of 1: proved if each of "
+    rule="0 to 4 equal first steps, five different ones, gains of 0.1 and of 1: held if each of "
     "them multiplies the gradient with respect to the first input by more than 10 under batch "
     "normalization, and four of them by less than 10 under layer normalization",
     sabotage=(BATCH_NORM, by_case),
@@ -196,7 +196,7 @@ def _power(x: float) -> str:
     "gradient of the weights stays as it is.",
     rule="four equal first steps, gains of 0.1, the gradient of the input weights: conditional if "
     "it is within a factor of 3 of that without them in float64 and more than 100 times as large "
-    "in float32; proved if float32 is within the factor too; else refuted",
+    "in float32; held if float32 is within the factor too; else refuted",
     sabotage=(BATCH_NORM, not_centered),
 )
 def equal_steps_spare_the_weights() -> Finding:
@@ -229,7 +229,7 @@ def equal_steps_spare_the_weights() -> Finding:
     id="unit-gain-makes-gradients-vanish",
     statement="With gains of 1 the gradients of a batch-normalized LSTM vanish backward in time "
     "from the start, and gains of 0.1 prevent it.",
-    rule="60 steps of random input, 64 units, 64 cases: proved if the gradient with respect to the "
+    rule="60 steps of random input, 64 units, 64 cases: held if the gradient with respect to the "
     "first input is less than a tenth of that with respect to the last with gains of 1, and not "
     "with gains of 0.1; else refuted",
     # Mutant: a gain of 1 acts as one of 0.1 and the other way round.

@@ -36,12 +36,17 @@ def less(value: float, bound: float) -> str:
 
 def held(holds: bool, evidence: str, **numbers: SupportsFloat) -> Finding:
     """The finding of a property that holds or does not."""
-    return Finding("proved" if holds else "refuted", evidence, numbers=numbers)
+    return Finding("held" if holds else "refuted", evidence, numbers=numbers)
 
 
 def proved(holds: bool, evidence: str, **numbers: SupportsFloat) -> Finding:
     """The finding of a proof that goes through or does not."""
     return Finding("proved" if holds else "refuted", evidence, numbers=numbers)
+
+
+def printed(holds: bool, evidence: str, **numbers: SupportsFloat) -> Finding:
+    """The finding of a statement about a source that is so printed or not."""
+    return Finding("so printed" if holds else "not so printed", evidence, numbers=numbers)
 
 
 def within(bound: float, evidence: str, **violations: float) -> Finding:
