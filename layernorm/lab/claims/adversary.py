@@ -113,8 +113,8 @@ def searched(
     off |= {name: violation(*case) for name, case in inside.items()}
     others = {name: violation(*case) for name, case in cases.items() if name not in inside}
     broken = [name for name, value in (off | others).items() if not value < bound]
-    evidence += f" {len(draws)} draws, a climb, {len(cases)} cases of the adversary; "
-    evidence += f"broken by {', '.join(broken[:6]) or 'none'}."
+    evidence += f" Tried: {len(draws)} draws, a climb, {len(cases)} cases of the adversary; "
+    evidence += f"broken by {', '.join(broken[:6])}." if broken else "none breaks it."
     largest = max((v for v in off.values() if not math.isnan(v)), default=math.nan)
     holds = not set(broken) & set(off)
     if only_if is None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from layernorm import functional as F
 from layernorm.lab.analysis import activations, networks, scale
-from layernorm.lab.claims import Finding, claim
+from layernorm.lab.claims import Finding, adversary, claim
 from layernorm.lab.claims.checks import (
     BATCH_NORM,
     LAYER_NORM,
@@ -16,7 +18,6 @@ from layernorm.lab.claims.checks import (
     held,
     largest,
     less,
-    within,
 )
 
 EDGE = 2.18  # where the slope of tanh falls below 5% of its largest
@@ -49,19 +50,22 @@ def without_normalization(sizes, method, activation="tanh"):
     "region.",
     rule=f"tanh, inactive beyond |a| = {EDGE}: held if no case has more than 1/{EDGE}² of its "
     "units there, whatever the gain; conditional if so at gain 1 and bias 0 only; else refuted "
-    "(random cases of 100 units, with common means and scales up to 100, and the worst case)",
+    "(random cases of 100 units, with common means and scales up to 100, the worst case, and the "
+    "adversary's rows)",
     sabotage=(LAYER_NORM, as_it_is),
 )
 def inactive_region_avoided() -> Finding:
     worst_case = torch.tensor([1.0] * 10 + [-1.0] * 10 + [0.0] * 80).double()
     cases = [draw(100, 100) * s + m for s in (0.01, 1, 100) for m in (0, 100)]
-    normalized = bare(torch.cat([*cases, worst_case[None]]))
+    hard = bare(torch.cat([*adversary.rows(100).values()]), eps=1e-5)
+    normalized = torch.cat([bare(torch.cat([*cases, worst_case[None]])), hard])
     shares = [(gain * normalized.abs() > EDGE).double().mean(1).max().item() for gain in (1, 10)]
     bound = 1 / EDGE**2
     return conditional(
         shares[0] <= bound,
         shares[1] <= bound,
-        "the gain is 1 and the bias 0, and then for all but 1/c² of the units beyond c",
+        "the gain is 1 and the bias 0: then at most a share 1/c² of a layer's units lies more than "
+        "c standard deviations from the mean",
         f"At gain 1 and bias 0 at most {shares[0]:.0%} of the units of a case lie beyond {EDGE} "
         f"(Chebyshev allows {bound:.0%}); at gain 10 up to {shares[1]:.0%} do.",
         gain_1=shares[0],
@@ -78,7 +82,8 @@ def off_standard(values: Tensor, dim: int) -> float:
     id="layer-inputs-standardized",
     statement="Normalization gives the input of each layer mean 0 and variance 1, the same for "
     "every mini-batch.",
-    rule="summed inputs whose units differ in mean and scale, two batches of 64 cases, 32 units: "
+    rule="summed inputs whose units differ in mean and scale, two batches of 64 cases, 32 units, "
+    "and the adversary's rows that vary: "
     "held if after layer (batch) normalization the moments over units and over cases are 0 and "
     "1 to 1e-9, also after gain and bias and after ReLU; conditional if over units (cases) before "
     "gain and bias only, all else off by more than 0.1; else refuted",
@@ -93,11 +98,14 @@ def layer_inputs_standardized() -> Finding:
         own = max(own, off_standard(layer, 1), off_standard(batch, 0))
         other += [off_standard(layer, 0), off_standard(batch, 1)]
         other += [off_standard(2 * layer + 1, 1), off_standard(layer.relu(), 1)]
+    for a in filter(adversary.varies, adversary.rows(32).values()):
+        batch = F.batch_norm(a.T, None, None, training=True, eps=0.0).T
+        own = max(own, *(off_standard(y, 1) / adversary.conditioning(a) for y in (bare(a), batch)))
     return conditional(
         own < 1e-9 and (min(other) > 0.1 or max(other) < 1e-9),
         max(other) < 1e-9,
         "it means the summed inputs before gain, bias and activation, over the units of each case "
-        "(layer) or the cases of the batch for each unit (batch)",
+        "(layer) or the cases of the batch for each unit (batch), and these do not all agree",
         f"Over the units of a case (layer) or the cases of a batch (batch) the moments are off by "
         f"{less(own, 1e-9)}; the other way round, after gain and bias or after ReLU always by "
         f"{less(min(other), 0.1)}.",
@@ -164,35 +172,49 @@ def removes_correlation() -> Finding:
     id="layer-normalization-cannot-decorrelate",
     statement="Without gain and bias, the outputs of layer normalization are never uncorrelated: "
     "in every case the products of two different ones average to -1/(H - 1).",
-    rule="held if so to 1e-12 for 100 random cases of each H from 2 to 65 units",
+    rule="held if so to 1e-12 (times largest entry over spread) for 100 random cases of each H "
+    "from 2 to 65 units and for the adversary's rows at 2, 3 and 65; conditional if only rows "
+    "that do not vary break it",
     sabotage=(LAYER_NORM, never_centers),
 )
 def layer_normalization_cannot_decorrelate() -> Finding:
     def off(a: Tensor) -> float:
         y, units = bare(a), a.shape[1]
         products = (y.sum(1).square() - y.square().sum(1)) / (units * (units - 1))
-        return largest(products + 1 / (units - 1))
+        return largest(products + 1 / (units - 1)) / adversary.conditioning(a)
 
-    worst = max(off(draw(100, units) * 3 + draw(100, 1)) for units in range(2, 66))
-    text = "For H = 2 to 65 the average product is -1/(H - 1), to {less}."
-    return within(1e-12, text, off=worst)
+    return adversary.searched(
+        1e-12,
+        "For H = 2 to 65 the average product is -1/(H - 1) to 1e-12.",
+        off,
+        [(draw(100, units) * 3 + draw(100, 1),) for units in range(2, 66)],
+        {f"{k} (H = {h})": (a,) for h in (2, 3, 65) for k, a in adversary.rows(h).items()},
+        only_if=(adversary.VARIES, adversary.varies),
+    )
 
 
 @claim(
     id="per-unit-methods-keep-correlations",
     statement="Batch and weight normalization leave every correlation of two summed inputs as it "
     "is.",
-    rule="held if the correlation matrices of 500 cases of 16 units agree to 1e-12",
+    rule="held if the correlation matrices of 500 cases of 16 units agree to 1e-12, for 20 random "
+    "layers and the adversary's weights without a unit that never varies",
     # Mutant: averages over the units of a case.
     sabotage=(BATCH_NORM, lambda x, *_, **options: _layer_norm(x, x.shape[1:])),
 )
 def per_unit_methods_keep_correlations() -> Finding:
-    x, v = draw(500, 8), draw(16, 8)
-    batch = F.batch_norm(x @ v.T, None, None, training=True)
-    weight = x @ F.weight_norm(v, torch.ones(16, 1).double()).T
-    before = activations.correlation(x @ v.T)
-    off = largest(*(activations.correlation(y) - before for y in (batch, weight)))
-    return within(1e-12, "All correlations agree to {less}.", off=off)
+    def off(v: Tensor) -> float:
+        batch = F.batch_norm(x @ v.T, None, None, training=True, eps=0.0)
+        weight = x @ F.weight_norm(v, torch.ones(16, 1).double()).T
+        if not all(y.std(0).all() for y in (batch, weight)):
+            return math.inf  # no correlation
+        before = activations.correlation(x @ v.T)
+        return largest(*(activations.correlation(y) - before for y in (batch, weight)))
+
+    x = draw(500, 8)
+    hard = {k: (v,) for k, v in adversary.matrices(16, 8).items() if v.any(1).all()}
+    layers = [(draw(16, 8),) for _ in range(20)]
+    return adversary.searched(1e-12, "All correlations agree to 1e-12.", off, layers, hard)
 
 
 @claim(
@@ -201,22 +223,29 @@ def per_unit_methods_keep_correlations() -> Finding:
     "normalization takes away what depends on their length, not on their direction.",
     rule="held if for 20 random layers and cases the rows of the gradient are parallel to h, "
     "without and with layer normalization, and doubling h doubles the gradient without and leaves "
-    "it with layer normalization, all to 1e-10; else refuted",
+    "it with layer normalization, all to 1e-10; conditional if only adversarial weights for which "
+    "the summed inputs all agree break it; else refuted",
     # Mutant: subtracts the mean and does not divide.
     sabotage=(LAYER_NORM, lambda x, *args, **options: x - x.mean(-1, keepdim=True)),
 )
 def gradients_follow_the_layer_below() -> Finding:
-    def off(w: Tensor, h: Tensor, back: Tensor, normalize: bool, factor: float) -> float:
-        gradient, doubled = (scale.weight_gradient(w, c * h, back, normalize) for c in (1, 2))
-        parallel = torch.outer(gradient @ h, h) / (h @ h)
-        return largest(gradient - parallel, doubled - factor * gradient)
+    def off(w: Tensor, h: Tensor, back: Tensor) -> float:
+        worst = []
+        for normalize, factor in ((False, 2), (True, 1)):
+            gradient, doubled = (scale.weight_gradient(w, c * h, back, normalize) for c in (1, 2))
+            parallel = torch.outer(gradient @ h, h) / (h @ h)
+            violation = largest(gradient - parallel, doubled - factor * gradient)
+            worst.append(violation / max(1.0, largest(gradient)))
+        return max(worst, key=lambda value: (math.isnan(value), value))
 
-    draws = [(draw(12, 8), draw(8), draw(12)) for _ in range(20)]
-    return within(
+    return adversary.searched(
         1e-10,
         "With and without layer normalization every row of the gradient is parallel to h; doubling "
-        "h doubles it without and leaves it with layer normalization, to {less}.",
-        off=max(max(off(*case, False, 2), off(*case, True, 1)) for case in draws),
+        "h doubles it without and leaves it with layer normalization, to 1e-10.",
+        off,
+        [(draw(12, 8), draw(8), draw(12)) for _ in range(20)],
+        {name: (w, draw(8), draw(12)) for name, w in adversary.matrices(12, 8).items()},
+        only_if=(adversary.VARIES, lambda w, h, _: adversary.varies(w @ h)),
     )
 
 

@@ -7,6 +7,7 @@ where a step is valid.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch.autograd.functional import jacobian
@@ -64,15 +65,19 @@ def padding_enters_batch_statistics() -> Finding:
 @claim(
     id="padding-leaves-layer-normalization-alone",
     statement="Layer normalization over the innermost dimension does not conflict with padding.",
-    rule="held if 20 more steps of zeros move the valid outputs by less than 1e-12",
+    rule="held if 20 more steps of zeros move the valid outputs by less than 1e-12, whatever the "
+    "padding contains: zeros, 1e100 or NaN",
     # Mutant: averages over cases and steps too.
     sabotage=(LAYER_NORM, lambda x, *_, **options: (x - x.mean()) / x.std()),
 )
 def padding_leaves_layer_normalization_alone() -> Finding:
-    moved = moved_by_padding(lambda a, mask: F.layer_norm(a.mT, (8,)).mT)
-    return within(
-        1e-12, "Twenty more steps of zeros move the valid outputs by {less}.", moved=moved
-    )
+    def normalize(a, mask, fill=0.0):
+        return F.layer_norm(torch.where(mask[:, None], a, fill).mT, (8,)).mT
+
+    fills = (0.0, 1e100, math.nan)
+    moved = max(moved_by_padding(partial(normalize, fill=fill)) for fill in fills)
+    text = "Twenty more steps, of zeros, 1e100 or NaN, move the valid outputs by {less}."
+    return within(1e-12, text, moved=moved)
 
 
 @claim(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
+from torch import Tensor
 from torch.autograd.functional import jacobian
 
 from layernorm import functional as F
-from layernorm.lab.claims import Finding, claim
+from layernorm.lab.claims import Finding, adversary, claim
 from layernorm.lab.claims.chapter_03 import EPS, draw, plain
 from layernorm.lab.claims.checks import BATCH_NORM, LAYER_NORM, below, conditional, held, largest
 
@@ -49,28 +52,37 @@ def output_has_mean_0_variance_1() -> Finding:
     statement="Layer normalization maps the H summed inputs of a case to a sphere of H − 2 "
     "dimensions: radius √H, orthogonal to (1, …, 1). One unit always gives its bias, two units "
     "give ±g + b.",
-    rule="eps = 0, 5 cases for each H from 2 to 12: held if exactly H − 2 singular values of "
-    "the Jacobian exceed 1e-6 and the other two are below 1e-9, every output's length is √H and "
-    "its sum 0 to 1e-9, one unit gives b exactly and two give ±g + b to 1e-9",
+    rule="eps = 0, 5 cases for each H from 2 to 12, and the adversary's rows of 2, 3 and 12: held "
+    "if exactly H − 2 singular values of the Jacobian times σ exceed 1e-6 and the other two are below "
+    "1e-9, every output's length is √H and its sum 0 to 1e-9 (times largest entry over σ), one "
+    "unit gives b exactly and two give ±g + b to 1e-9; conditional if only rows that do not vary "
+    "break it",
     sabotage=(LAYER_NORM, not_recentered),
 )
 def loses_two_dimensions() -> Finding:
-    ranks, sphere = True, True
-    for h in range(2, 13):
-        for a in draw(5, h):
-            values = torch.linalg.svdvals(jacobian(plain, a))
-            ranks &= bool((values[: h - 2] > 1e-6).all() and (values[h - 2 :] < 1e-9).all())
-            y = plain(a)
-            sphere &= abs(y.norm().item() - h**0.5) < 1e-9 and abs(y.sum().item()) < 1e-9
+    def off(a: Tensor) -> float:
+        h, y = len(a), plain(a)
+        derivatives = a.std(correction=0) * jacobian(plain, a)
+        if not derivatives.isfinite().all():
+            return math.inf
+        values = torch.linalg.svdvals(derivatives)
+        if not (values[: h - 2] > 1e-6).all():
+            return math.inf
+        sphere = largest(y.norm() - h**0.5, y.sum())
+        return max(largest(values[h - 2 :]), sphere) / adversary.conditioning(a)
+
     g, b = draw(2), draw(2)
     one = F.layer_norm(draw(20, 1), (1,), g[:1], b[:1], EPS)
     two = F.layer_norm(draw(20, 2), (2,), g, b, 0.0)
     few = torch.equal(one, b[:1].expand(20, 1)) and largest((two - b).abs() - g.abs()) < 1e-9
-    return held(
-        ranks and sphere and few,
-        f"For H = 2 to 12 the Jacobian {'has' if ranks else 'does not have'} rank H − 2, the "
-        f"outputs {'lie' if sphere else 'do not lie'} on the sphere, and the cases H = 1 and 2 are "
-        f"{'as stated' if few else 'not as stated'}.",
+    return adversary.searched(
+        1e-9 if few else 0.0,
+        "For H = 2 to 12 the Jacobian has rank H − 2 and the outputs lie on the sphere; the cases "
+        f"H = 1 and 2 are {'as stated' if few else 'not as stated'}.",
+        off,
+        [(draw(h),) for h in range(2, 13) for _ in range(5)],
+        {f"{k} (H = {h})": (a[0],) for h in (2, 3, 12) for k, a in adversary.rows(h).items()},
+        only_if=(adversary.VARIES, adversary.varies),
     )
 
 
@@ -78,9 +90,9 @@ def loses_two_dimensions() -> Finding:
     id="gain-and-bias-restore-batch-normalization",
     statement="The learned gain and bias let batch normalization restore the expressive power of "
     "the original data.",
-    rule="50 batches of 20 cases and 8 units: held if with g = √(σ² + eps) and b = μ the output "
-    "equals the input to 1e-12, in training with the batch's μ, σ and in evaluation with running "
-    "ones",
+    rule="50 batches of 20 cases and 8 units, a climb and the adversary's batches: held if with "
+    "g = √(σ² + eps) and b = μ the output equals the input to 1e-12 of the largest, or of 1, in "
+    "training with the batch's μ, σ and in evaluation with running ones",
     # Mutant: batch normalization that forgets its gain.
     sabotage=(
         BATCH_NORM,
@@ -88,18 +100,19 @@ def loses_two_dimensions() -> Finding:
     ),
 )
 def gain_and_bias_restore_batch_normalization() -> Finding:
-    worst = 0.0
-    for _ in range(50):
-        a, mean, var = draw(20, 8), draw(8), draw(8).square()
+    def off(a: Tensor, mean: Tensor, var: Tensor) -> float:
         own = a.mean(0), a.var(0, correction=0)
         trained = F.batch_norm(a, None, None, (own[1] + EPS).sqrt(), own[0], training=True)
-        evaluated = F.batch_norm(a, mean, var, (var + EPS).sqrt(), mean)
-        worst = max(worst, largest(trained - a, evaluated - a))
-    return held(
-        worst < 1e-12,
-        f"With g = √(σ² + eps) and b = μ the output is the input to "
-        f"{'1e-12' if worst < 1e-12 else 'no better than 1e-12'}, in training and in evaluation.",
-        largest=worst,
+        evaluated = F.batch_norm(a, mean, var.abs(), (var.abs() + EPS).sqrt(), mean)
+        return largest(trained - a, evaluated - a) / max(1.0, largest(a))
+
+    return adversary.searched(
+        1e-12,
+        "With g = √(σ² + eps) and b = μ the output is the input to 1e-12, in training and in "
+        "evaluation.",
+        off,
+        [(draw(20, 8), draw(8), draw(8).square()) for _ in range(50)],
+        {k: (a, draw(8), draw(8).square()) for k, a in adversary.matrices(20, 8).items()},
     )
 
 

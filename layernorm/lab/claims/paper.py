@@ -23,8 +23,8 @@ def altered(**fields) -> dict:
     "networks.",
     kind="text",
     chapter="14",
-    rule="so printed if, preliminary ones aside, the paper reports six experiments, more than half of "
-    "them with recurrent networks",
+    rule="so printed if, preliminary ones aside, the paper reports six experiments, more than half "
+    "of them with recurrent networks",
     sabotage=(EXPERIMENTS, {}),
 )
 def six_tasks() -> Finding:
@@ -121,8 +121,8 @@ def month_helps() -> Finding:
     statement="The paper's experiments compare layer normalization with weight normalization, too.",
     kind="text",
     chapter="19",
-    rule="so printed if at least one of the paper's experiments has an arm with weight normalization, "
-    "else not so printed",
+    rule="so printed if at least one of the paper's experiments has an arm with weight "
+    "normalization, else not so printed",
     sabotage=(EXPERIMENTS, altered(compared=("none", "weight", "layer"))),
 )
 def compares_with_weight_normalization() -> Finding:
@@ -141,8 +141,8 @@ def compares_with_weight_normalization() -> Finding:
     statement="In the paper, layer normalization outperforms batch normalization in all tests.",
     kind="text",
     chapter="20",
-    rule="so printed if every experiment of the paper compares the two and layer normalization wins "
-    "each, else not so printed",
+    rule="so printed if every experiment of the paper compares the two and layer normalization "
+    "wins each, else not so printed",
     sabotage=(EXPERIMENTS, altered(compared=("batch", "layer"), winner="layer")),
 )
 def beats_batch_normalization_in_all_tests() -> Finding:
