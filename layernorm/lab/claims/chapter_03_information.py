@@ -53,10 +53,10 @@ def output_has_mean_0_variance_1() -> Finding:
     "dimensions: radius √H, orthogonal to (1, …, 1). One unit always gives its bias, two units "
     "give ±g + b.",
     rule="eps = 0, 5 cases for each H from 2 to 12, and the adversary's rows of 2, 3 and 12: held "
-    "if exactly H − 2 singular values of the Jacobian times σ exceed 1e-6 and the other two are below "
-    "1e-9, every output's length is √H and its sum 0 to 1e-9 (times largest entry over σ), one "
-    "unit gives b exactly and two give ±g + b to 1e-9; conditional if only rows that do not vary "
-    "break it",
+    "if exactly H − 2 singular values of the Jacobian times σ exceed 1e-6 and the other two are "
+    "below 1e-9, every output's length is √H and its sum 0 to 1e-9 (times largest entry over σ), "
+    "one unit gives b exactly and two give ±g + b to 1e-9; conditional if only rows that do not "
+    "vary break it",
     sabotage=(LAYER_NORM, not_recentered),
 )
 def loses_two_dimensions() -> Finding:

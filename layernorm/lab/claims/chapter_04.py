@@ -24,7 +24,7 @@ _weight_norm = F.weight_norm
     "at least 50 in all, and so for the adversary's rows; conditional if only rows break it in "
     "which the 4 are all 0 or below the largest of the 8, or the 8 all agree",
     # Mutant: every feature by its own statistics over the cases.
-    sabotage=(LAYER_NORM, lambda x, n: (x - x.mean(0)) / x.std(0)),
+    sabotage=(LAYER_NORM, lambda x, n, **o: (x - x.mean(0)) / x.std(0, correction=0)),
 )
 def layer_norm_mixes_features() -> Finding:
     def factors(x: Tensor) -> list[float]:

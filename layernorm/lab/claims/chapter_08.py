@@ -13,8 +13,8 @@ from torch import Tensor
 import layernorm
 from layernorm import functional as F
 from layernorm.lab.analysis import recurrence
-from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.checks import LAYER_NORM, conditional, held, largest, less, within
+from layernorm.lab.claims import Finding, adversary, claim
+from layernorm.lab.claims.checks import LAYER_NORM, conditional, draw, held, largest, less, within
 
 STEP = "layernorm.lab.analysis.recurrence.step"
 _step, _layer_norm = recurrence.step, F.layer_norm  # what mutants are made of
@@ -87,15 +87,16 @@ def states(w_ih: Tensor, w_hh: Tensor, x: Tensor, h: Tensor, eps: float) -> Tens
 @claim(
     id="ln-rnn-ignores-the-scale-of-summed-inputs",
     statement="A layer-normalized RNN is invariant to re-scaling all of its summed inputs.",
-    rule="4 networks, 100 steps with inputs: refuted if W_xh and W_hh both times 0.01 or 100 "
-    "change a state by 1e-9 at eps = 0; held if the same holds at eps = 1e-5, for a negative "
-    "factor and for W_hh alone; else conditional",
+    rule="4 networks and the adversary's W_hh, 100 steps with inputs: refuted if W_xh and W_hh "
+    "both times 0.01 or 100 change a state by 1e-9 at eps = 0; held if the same holds at "
+    "eps = 1e-5, for a negative factor and for W_hh alone; else conditional",
     sabotage=(STEP, never_normalized),
 )
 def ln_rnn_ignores_the_scale_of_summed_inputs() -> Finding:
     off = dict.fromkeys(("both", "eps", "negative", "one"), 0.0)
-    for seed in range(4):
-        w_ih, w_hh = (w[0] for w in recurrence.draw(1, UNITS, INPUTS, seed))
+    drawn = [[w[0] for w in recurrence.draw(1, UNITS, INPUTS, seed)] for seed in range(4)]
+    hard = [(drawn[0][0], w) for w in adversary.matrices(UNITS, UNITS, huge=1e6).values()]
+    for w_ih, w_hh in (*drawn, *hard):
         x, h = torch.randn(100, INPUTS).double(), torch.randn(UNITS).double()
         base = {eps: states(w_ih, w_hh, x, h, eps) for eps in (0.0, 1e-5)}
         for name, a, b, eps in (
@@ -122,25 +123,43 @@ def ln_rnn_ignores_the_scale_of_summed_inputs() -> Finding:
     id="ln-rnn-state-stays-in-range",
     statement="Layer normalization stabilizes the hidden states of recurrent networks: they stay "
     "in one range, whatever the weights.",
-    rule="tanh and ReLU, W_hh times 0.01 to 100, with and without inputs, 50 steps, gain 1: "
-    "held if the root mean square of every state from step 10 on lies between 0.3 and 1; else "
-    "refuted. The evidence adds the plain networks of the same weights",
+    rule="tanh and ReLU, random W_hh times 0.01 to 100 and the adversary's W_hh with both signs, "
+    "with and without inputs, 50 steps, gain 1: held if the root mean square of every state from "
+    "step 10 on lies between 0.3 and 1; conditional if for random weights, and below 1 for all; "
+    "else refuted. The evidence adds the plain networks of the same random weights",
     sabotage=(STEP, never_normalized),
 )
 def ln_rnn_state_stays_in_range() -> Finding:
-    sizes, plain = [], []
+    drawn, plain = [], []
     for f, scale in product(("tanh", "relu"), (0.01, 1.0, 100.0)):
-        sizes += [course("ln-" + f, 50, scale, drive).size[10:] for drive in (0.0, 1.0)]
+        drawn += [course("ln-" + f, 50, scale, drive).size[10:] for drive in (0.0, 1.0)]
         plain += course(f, 50, scale, 0.0).size[-1].tolist()
-    low, high = min(0.0, torch.stack(sizes).min().item()), torch.stack(sizes).max().item()
-    holds = 10**low > 0.3 and 10**high < 1
-    return held(
-        holds,
-        f"Layer-normalized states have root mean squares "
-        f"{'between 0.3 and 1' if holds else 'outside 0.3 to 1'}; those of plain networks, without "
-        f"input, reach from 10^{min(plain):.0f} to 10^{max(plain):.0f} after 50 steps.",
+    low, high = (10 ** end(torch.stack(drawn)).item() for end in (torch.min, torch.max))
+    hard = adversary.matrices(UNITS, UNITS, huge=1e6)
+    w_hh = torch.stack([sign * w for sign in (1, -1) for w in hard.values()])
+    nets = len(w_hh)
+    x, h = draw(50, nets, INPUTS), draw(nets, UNITS)
+    w_ih, _ = recurrence.draw(nets, UNITS, INPUTS)
+    against = torch.stack(
+        [
+            10 ** recurrence.follow("ln-" + f, x, h, drive * w_ih, w_hh, directions=1).size[10:]
+            for f, drive in product(("tanh", "relu"), (0.0, 1.0))
+        ]
+    )
+    least = dict(zip(hard, against.amin((0, 1)).view(2, -1).amin(0).tolist(), strict=True))
+    told = ", ".join(f"{size:.2f} ({name})" for name, size in least.items() if size < 0.3)
+    return conditional(
+        low > 0.3 and max(high, against.max()) < 1 + 1e-12,
+        min(least.values()) > 0.3,
+        "the weights are random, or the upper bound alone is meant: at gain 1 the root mean square "
+        "is at most 1 for any weights, but no lower bound holds for all",
+        f"For random weights the states have root mean squares "
+        f"{'between 0.3 and 1' if low > 0.3 and high < 1 else 'outside 0.3 to 1'}; the adversary "
+        f"brings them down to {told or '0.3 at least'} and not above 1. Those of plain networks, "
+        f"without input, reach from 10^{min(plain):.0f} to 10^{max(plain):.0f} after 50 steps.",
         low=low,
         high=high,
+        adversary=min(least.values()),
     )
 
 
@@ -156,27 +175,28 @@ def remembering(x, normalized_shape, weight=None, bias=None, eps=1e-5, seen=[]):
     id="statistics-of-the-current-step",
     statement="The normalization of a layer-normalized RNN depends on the summed inputs of the "
     "current time step alone, so sequences may have any length.",
-    rule="LayerNormRNN, 3 sequences of 50 steps: held if its first 1, 7 and 49 states do not "
-    "change by 1e-12 when the rest is cut off or replaced, and the state of step t is one step of "
-    "eq. (4) from that of step t - 1 to 1e-12; else refuted",
+    rule="LayerNormRNN, 3 random sequences of 50 steps and the adversary's inputs: held if its "
+    "first 1, 7 and 49 states do not change by 1e-12 when the rest is cut off or replaced, and the "
+    "state of step t is one step of eq. (4) from that of step t - 1 to 1e-12; else refuted",
     sabotage=(LAYER_NORM, remembering),
 )
 def statistics_of_the_current_step() -> Finding:
-    net, x = layernorm.LayerNormRNN(5, 16).double(), torch.randn(50, 3, 5).double()
-    off = 0.0
+    net, off = layernorm.LayerNormRNN(5, 16).double(), 0.0
+    hard = adversary.matrices(150, 5, huge=1e6).values()
     with torch.no_grad():
-        y, _ = net(x)
-        for t in (1, 7, 49):
-            other = torch.cat([x[:t], 9 * torch.randn(50 - t, 3, 5).double()])
-            off = max(off, *(largest(net(inputs)[0][:t] - y[:t]) for inputs in (x[:t], other)))
-        a = y[:-1] @ net.weight_hh_l0.T + x[1:] @ net.weight_ih_l0.T
-        spread = (a.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
-        one_step = torch.tanh((a - a.mean(-1, keepdim=True)) / spread)
-        off = max(off, largest(one_step - y[1:]))
+        for x in (torch.randn(50, 3, 5).double(), *(a.view(50, 3, 5) for a in hard)):
+            y, _ = net(x)
+            for t in (1, 7, 49):
+                other = torch.cat([x[:t], 9 * torch.randn(50 - t, 3, 5).double()])
+                off = max(off, *(largest(net(inputs)[0][:t] - y[:t]) for inputs in (x[:t], other)))
+            a = y[:-1] @ net.weight_hh_l0.T + x[1:] @ net.weight_ih_l0.T
+            spread = (a.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+            one_step = torch.tanh((a - a.mean(-1, keepdim=True)) / spread)
+            off = max(off, largest(one_step - y[1:]))
     return within(
         1e-12,
-        "What comes later changes the states by {less}, "
-        "and so do they differ from one step of eq. (4) from the one before.",
+        "Other inputs at later steps change the states by {less}, and each state is one step of "
+        "eq. (4) from the state before, to {less}.",
         off=off,
     )
 
