@@ -134,10 +134,10 @@ def centered_only(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     "factors on single inputs change nothing, and of a single feature only the sign is left. Where "
     "both terms are normalized together, or not at all, the scale is heard.",
     rule="float64, eps = 0, each input of 20 steps times its own factor between 0.1 and 10: "
-    "refuted unless the outputs of paper and carried change by less than 1e-9, with saturated gates, "
-    "too, and those of joint, per_gate and cell_only by more than 1e-3; so too for one feature, "
-    "replaced by its sign; held if the latter are heard with saturated gates as well; else "
-    "conditional",
+    "refuted unless the outputs of paper and carried change by less than 1e-9, with saturated "
+    "gates, too, and those of joint, per_gate and cell_only by more than 1e-3; so too for one "
+    "feature, replaced by its sign; held if the latter are heard with saturated gates as well; "
+    "else conditional",
     sabotage=(LAYER_NORM, centered_only),
 )
 def scale_of_the_input_is_lost() -> Finding:
