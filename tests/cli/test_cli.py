@@ -33,9 +33,10 @@ def folders(tmp_path, monkeypatch):
 def three_claims(monkeypatch, tmp_path):
     claims.all()
     monkeypatch.setattr("layernorm.lab.claims.registry._registry", {})
-    proved = Finding("proved", "It is 0.", numbers={"worst": 0.0, "odd": float("nan")})
-    claims.declare(id="first", statement="One holds.", check=lambda: proved, **FIELDS)
+    found = Finding("held", "It is 0.", numbers={"worst": 0.0, "odd": float("nan")})
+    claims.declare(id="first", statement="One holds.", check=lambda: found, **FIELDS)
     fields = {**FIELDS, "kind": "proof"}
+    proved = Finding("proved", "It is 0.")
     claims.declare(id="second", statement="Two holds.", check=lambda: proved, **fields)
     claims.declare(id="later/mnist", statement="Three.", **{**FIELDS, "chapter": "19"})
     monkeypatch.setattr("layernorm.lab.claims.verdicts.FILE", tmp_path / "verdicts.json")
@@ -63,7 +64,7 @@ def fail(*arguments: str) -> str:
 
 def test_claims_are_listed_with_verdict_and_evidence(three_claims):
     out = succeed("claims", "--check")
-    for piece in ("✓ proved", "first", "One holds.", "It is 0.", "… not yet tested", "later/mnist"):
+    for piece in ("✓ held", "first", "One holds.", "It is 0.", "… not yet tested", "later/mnist"):
         assert piece in out
     assert "Rule" not in out
     assert "Rule: The rule." in succeed("claims", "first")
@@ -124,7 +125,7 @@ def test_claims_as_json(three_claims):
         "kind": "property",
         "chapter": "03",
         "rule": "The rule.",
-        "verdict": "proved",
+        "verdict": "held",
         "condition": None,
         "reason": None,
         "evidence": "It is 0.",

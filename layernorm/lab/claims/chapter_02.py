@@ -1,22 +1,24 @@
 """Claims about batch normalization that chapter 02 decides: other cases, batch sizes, modes.
 
-Those about sequences are in `chapter_02_sequences.py`, the experiments in `chapter_02_order.py`.
+Those about sequences are in `chapter_02_sequences.py`.
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import permutations
 
 import torch
 from torch.autograd.functional import jacobian
 
 from layernorm import functional as F
-from layernorm.lab.claims import Finding, claim
+from layernorm.lab.claims import Finding, adversary, checks, claim
+from layernorm.lab.claims.checks import BATCH_NORM, below, conditional, held, largest, less
 
 EPS = 1e-5
-BATCH_NORM = "layernorm.functional.batch_norm"
 _batch_norm, _layer_norm = F.batch_norm, F.layer_norm  # what mutants are made of
+draw = partial(checks.draw, mean=2.0)
 
 
 def train(a, **options):
@@ -24,14 +26,15 @@ def train(a, **options):
     return F.batch_norm(a, None, None, training=True, **options)
 
 
-def draw(*shape):
-    return 2 + torch.randn(*shape, dtype=torch.float64)
+def population(units: int, mean: float = 2.0):
+    """Running statistics: those of what `draw` gives, or of another mean."""
+    return torch.full((units,), mean).double(), torch.ones(units).double()
 
 
 def largest_across(derivatives, dim):
     """The largest of d output[n, i] / d input[m, j] with n != m (dim 0) or i != j (dim 1)."""
     blocks = derivatives.movedim((dim, dim + 2), (0, 1))
-    return max(blocks[i, j].abs().max().item() for i, j in permutations(range(len(blocks)), 2))
+    return largest(*(blocks[i, j] for i, j in permutations(range(len(blocks)), 2)))
 
 
 def by_case(x, *args, **options):
@@ -55,38 +58,29 @@ def own_statistics(x, mean, var, training=False, **options):
     return _batch_norm(x, mean, var, training=True, **options)
 
 
-def last_batch(x, mean, var, momentum=0.1, **options):
-    """Mutant: running statistics that keep the last batch alone."""
-    return _batch_norm(x, mean, var, momentum=1.0, **options)
-
-
-def of_two(x, mean, var, **options):
-    """Mutant: statistics of the first two cases alone."""
-    return _batch_norm(x[:2], mean, var, **options)
-
-
 @claim(
     id="batch-output-depends-on-other-cases",
     statement="In training, batch normalization makes the output for one case depend on the other "
     "cases of its batch; in evaluation it does not.",
-    kind="property",
-    chapter="02",
-    rule="proved if over 20 batches of 6 cases and 4 units the largest derivative of one case's "
-    "output with respect to another case is above 0.01 in training and exactly 0 in evaluation",
+    rule="held if over 20 batches of 6 cases and 4 units the largest derivative of one case's "
+    "output with respect to another case is above 0.01 in training and exactly 0 in evaluation, "
+    "there also for the adversary's batches",
     sabotage=(BATCH_NORM, by_case),
 )
 def batch_output_depends_on_other_cases() -> Finding:
     running = draw(4), draw(4).square()
-    training, evaluation = [], []
-    for _ in range(20):
-        a = draw(6, 4)
-        training.append(largest_across(jacobian(train, a), 0))
-        evaluation.append(largest_across(jacobian(lambda a: F.batch_norm(a, *running), a), 0))
-    return Finding(
-        "proved" if min(training) > 0.01 and max(evaluation) == 0 else "refuted",
-        f"Over 20 batches the largest derivative across cases is at least {min(training):.1f} in "
-        f"training and {max(evaluation):.0f} in evaluation.",
-        numbers={"training": min(training), "evaluation": max(evaluation)},
+    batches = [draw(6, 4) for _ in range(20)]
+    training = min(largest_across(jacobian(train, a), 0) for a in batches)
+    evaluation = max(
+        largest_across(jacobian(lambda a: F.batch_norm(a, *running), a), 0)
+        for a in (*batches, *adversary.matrices(6, 4).values())
+    )
+    return held(
+        training > 0.01 and evaluation == 0,
+        f"Over 20 batches the largest derivative across cases is at least {training:.1f} in "
+        f"training and, against the adversary, too, {evaluation:.0f} in evaluation.",
+        training=training,
+        evaluation=evaluation,
     )
 
 
@@ -94,17 +88,17 @@ def batch_output_depends_on_other_cases() -> Finding:
     id="batch-treats-each-unit-apart",
     statement="Batch normalization normalizes every unit on its own: no unit's output depends on "
     "another unit.",
-    kind="property",
-    chapter="02",
-    rule="proved if in 20 batches of 6 cases and 4 units all derivatives across units are 0",
+    rule="held if in 20 batches of 6 cases and 4 units, in a climb from one of them and in the "
+    "adversary's batches all derivatives across units are exactly 0",
     sabotage=(BATCH_NORM, by_case),
 )
 def batch_treats_each_unit_apart() -> Finding:
-    across = max(largest_across(jacobian(train, draw(6, 4)), 1) for _ in range(20))
-    return Finding(
-        "proved" if across == 0 else "refuted",
-        f"Over 20 batches the largest derivative across units is {across:.1f}.",
-        numbers={"largest": across},
+    return adversary.searched(
+        5e-324,
+        "The largest derivative across units is 0.",
+        lambda a: largest_across(jacobian(train, a), 1),
+        [(draw(6, 4),) for _ in range(20)],
+        {name: (a,) for name, a in adversary.matrices(6, 4).items()},
     )
 
 
@@ -112,63 +106,50 @@ def batch_treats_each_unit_apart() -> Finding:
     id="batch-output-has-mean-0-variance-1",
     statement="Under batch normalization every unit has mean 0 and variance 1 in every mini-batch, "
     "so that a layer's input does not jitter from one mini-batch to the next.",
-    kind="property",
-    chapter="02",
     rule="with the batch's statistics, 500 batches of 128 for each of the standard deviations 10, "
     "1 and √eps: refuted if a mean misses 0 by 1e-12, or the variance on average misses 1 by 0.001 "
     "at 10 or 1; conditional if it does at √eps, or if with running statistics the batches' means "
-    "differ by 0.001; else proved",
+    "differ by 0.001; else held",
     sabotage=(BATCH_NORM, unbiased),
 )
 def batch_output_has_mean_0_variance_1() -> Finding:
-    spreads = (10.0, 1.0, math.sqrt(EPS))
-    outputs = {s: train(s * draw(128, 500)) for s in spreads}
-    mean = max(y.mean(0).abs().max().item() for y in outputs.values())
-    missed = {s: (1 - y.var(0, correction=0)).abs().mean().item() for s, y in outputs.items()}
-    running = torch.full((500,), 2.0).double(), torch.ones(500).double()
-    jitter = F.batch_norm(draw(128, 500), *running).mean(0).std().item()
-    evidence = (
-        f"In training the means are {'below' if mean < 1e-12 else 'above'} 1e-12; the variances "
-        f"miss 1 by {missed[10.0]:.2f} at standard deviation 10, by {missed[1.0]:.2f} at 1 and by "
-        f"{missed[spreads[-1]]:.2f} at √eps. With running statistics the means of batches of 128 "
-        f"jitter by {jitter:.2f}."
+    outputs = [train(s * draw(128, 500)) for s in (10.0, 1.0, math.sqrt(EPS))]
+    mean = largest(*(y.mean(0) for y in outputs))
+    missed = [(1 - y.var(0, correction=0)).abs().mean().item() for y in outputs]
+    jitter = F.batch_norm(draw(128, 500), *population(500)).mean(0).std().item()
+    return conditional(
+        mean <= 1e-12 and max(missed[:2]) <= 1e-3,
+        missed[2] < 1e-3 and jitter < 1e-3,
+        "the batch's own statistics are used and the unit varies by much more than √eps",
+        f"In training the means are {below(mean, 1e-12)}; the variances miss 1 by {missed[0]:.2f} "
+        f"at standard deviation 10, by {missed[1]:.2f} at 1 and by {missed[2]:.2f} at √eps. With "
+        f"running statistics the means of batches of 128 jitter by {jitter:.2f}.",
     )
-    if mean > 1e-12 or max(missed[10.0], missed[1.0]) > 1e-3:
-        return Finding("refuted", evidence)
-    if missed[spreads[-1]] < 1e-3 and jitter < 1e-3:
-        return Finding("proved", evidence)
-    condition = "the batch's own statistics are used and the unit varies by much more than √eps"
-    return Finding("conditional", evidence, condition=condition)
 
 
 @claim(
     id="no-batch-normalization-at-batch-size-1",
     statement="Batch normalization cannot be used at batch size 1, as in online learning.",
-    kind="property",
-    chapter="02",
     rule="conditional if training on one case with one value a unit is refused, copies of one case "
     "give exactly 0, and both evaluation of one case and training on one case with positions "
-    "work; proved if these do not work either; else refuted",
+    "work; held if these do not work either; else refuted",
     sabotage=(BATCH_NORM, by_case),
 )
 def no_batch_normalization_at_batch_size_1() -> Finding:
     one = draw(1, 5)
     refused = _refused(train, one)
-    copies = train(one.expand(8, 5)).abs().max().item()
+    copies = largest(train(one.expand(8, 5)))
     positions = not _refused(train, draw(1, 5, 7))
     evaluation = not _refused(F.batch_norm, one, draw(5), draw(5).square())
-    evidence = (
+    return conditional(
+        refused and copies <= 1e-9,
+        not (positions and evaluation),
+        "it is in training, and the case has only one value a unit",
         f"In training, one case with one value a unit is {'refused' if refused else 'accepted'}, "
         f"copies of it give {copies:.0f}, and one case with seven positions is "
         f"{'accepted' if positions else 'refused'}. "
-        f"Evaluation of one case {'works' if evaluation else 'fails'}."
+        f"Evaluation of one case {'works' if evaluation else 'fails'}.",
     )
-    if not refused or copies > 1e-9:
-        return Finding("refuted", evidence)
-    if not (positions and evaluation):
-        return Finding("proved", evidence)
-    condition = "it is in training, and the case has only one value a unit"
-    return Finding("conditional", evidence, condition=condition)
 
 
 def _refused(function, *args) -> bool:
@@ -183,11 +164,10 @@ def _refused(function, *args) -> bool:
     id="batch-of-n-bounds-the-output",
     statement="In a batch of N no normalized value exceeds √(N − 1), whatever the data; at N = 2 "
     "every output is ±1 and no gradient passes.",
-    kind="property",
-    chapter="02",
-    rule="eps = 0: proved if to 1e-9 no value exceeds the bound for N = 2 to 64, over Gaussian and "
+    rule="held if at eps = 0 to 1e-9 no value exceeds the bound for N = 2 to 64, over Gaussian and "
     "heavy-tailed data, a lone outlier reaches it, and at N = 2 all of 1000 units have size 1 and "
-    "gradient 0",
+    "gradient 0, and so at the usual eps for the adversary's units; conditional if these break "
+    "only what is said of N = 2; else refuted",
     sabotage=(BATCH_NORM, unbiased),
 )
 def batch_of_n_bounds_the_output() -> Finding:
@@ -195,50 +175,62 @@ def batch_of_n_bounds_the_output() -> Finding:
     for n in (2, 3, 4, 8, 64):
         bound = math.sqrt(n - 1)
         for a in (draw(n, 1000), draw(n, 1000).pow(7)):
-            excess = max(excess, train(a, eps=0.0).abs().max().item() - bound)
-        outlier = torch.zeros(n, 1).double().index_fill(0, torch.tensor(0), 1.0)
-        reached = min(reached, train(outlier, eps=0.0).max().item() / bound)
+            excess = max(excess, largest(train(a, eps=0.0)) - bound)
+        hard = torch.cat([*adversary.rows(n).values()]).T
+        excess = max(excess, largest(train(hard)) - bound)
+        reached = min(reached, train(torch.eye(n).double(), eps=0.0).max().item() / bound)
     pair = torch.tensor([[-1.0], [1.0]]).double() * (1 + torch.rand(1000).double()) + draw(1000)
-    pair.requires_grad_()
-    y = train(pair, eps=0.0)
-    (gradient,) = torch.autograd.grad((y * draw(2, 1000)).sum(), pair)
-    size, passed = (y.abs() - 1).abs().max().item(), gradient.abs().max().item()
-    holds = max(excess, abs(reached - 1), size, passed) < 1e-9
-    return Finding(
-        "proved" if holds else "refuted",
+    size, passed = at_two(pair, 0.0)
+    pairs = adversary.rows(2)
+    broken = [name for name, a in pairs.items() if not max(at_two(a.T, EPS)) < 1e-4]
+    return conditional(
+        max(excess, abs(reached - 1), size, passed) < 1e-9,
+        not broken,
+        "what is said of N = 2 is said of values that differ by much more than √eps",
         f"For N = 2 to 64 {'nothing' if excess < 1e-9 else 'some value'} exceeds the bound and a "
         f"lone outlier reaches {reached:.2f} of it; at N = 2 sizes differ from 1 and gradients "
-        f"from 0 by {'less' if max(size, passed) < 1e-9 else 'more'} than 1e-9.",
-        numbers={"excess": excess, "reached": reached, "size": size, "gradient": passed},
+        f"from 0 by {less(max(size, passed), 1e-9)}, but not for {', '.join(broken) or 'none'} of "
+        f"the adversary's {len(pairs)} pairs.",
+        excess=excess,
+        reached=reached,
+        size=size,
+        gradient=passed,
     )
+
+
+def at_two(pair: torch.Tensor, eps: float) -> tuple[float, float]:
+    """How far the outputs of two cases are from ±1, and the largest gradient."""
+    pair = pair.clone().requires_grad_()
+    y = train(pair, eps=eps)
+    (gradient,) = torch.autograd.grad((y * draw(*y.shape)).sum(), pair)
+    return largest(y.abs() - 1), largest(gradient)
 
 
 @claim(
     id="small-batches-estimate-badly",
     statement="The smaller the batch, the worse its statistics stand for the whole of the data, "
     "so batch normalization restricts how small a batch may be.",
-    kind="property",
-    chapter="02",
-    rule="proved if the error of the batch mean and variance, over 4000 units and N = 8 to 512, "
+    rule="held if the error of the batch mean and variance, over 4000 units and N = 8 to 512, "
     "falls as a power of N with exponents between -0.45 and -0.55",
-    sabotage=(BATCH_NORM, of_two),
+    # Mutant: statistics of the first two cases alone.
+    sabotage=(BATCH_NORM, lambda x, mean, var, **options: _batch_norm(x[:2], mean, var, **options)),
 )
 def small_batches_estimate_badly() -> Finding:
     sizes = torch.tensor([8, 32, 128, 512])
     errors = []
     for n in sizes.tolist():
-        mean, var = torch.zeros(4000).double(), torch.ones(4000).double()
+        mean, var = population(4000, 0.0)
         F.batch_norm(draw(n, 4000), mean, var, training=True, momentum=1.0)
         errors.append([(mean - 2).square().mean().sqrt(), (var - 1).square().mean().sqrt()])
     log_n = sizes.double().log()
     design = torch.stack([log_n, torch.ones_like(log_n)], 1)
     slopes = torch.linalg.lstsq(design, torch.tensor(errors).double().log()).solution[0]
-    holds = bool(((slopes + 0.5).abs() < 0.05).all())
-    return Finding(
-        "proved" if holds else "refuted",
+    return held(
+        largest(slopes + 0.5) < 0.05,
         f"Over N = 8 to 512 the error of the mean falls as N to the power {slopes[0]:.1f}, that of "
         f"the variance as N to the power {slopes[1]:.1f}.",
-        numbers={"mean": slopes[0], "variance": slopes[1]},
+        mean=slopes[0],
+        variance=slopes[1],
     )
 
 
@@ -246,55 +238,55 @@ def small_batches_estimate_badly() -> Finding:
     id="batch-computes-otherwise-in-evaluation",
     statement="Batch normalization computes something else in evaluation, by running statistics, "
     "than it did in training.",
-    kind="property",
-    chapter="02",
-    rule="proved if, although the running statistics are exactly those of the population, the "
+    rule="held if, although the running statistics are exactly those of the population, the "
     "outputs of both modes differ by more than 0.01 (root mean square) for N = 2, 32 and 512",
     sabotage=(BATCH_NORM, own_statistics),
 )
 def batch_computes_otherwise_in_evaluation() -> Finding:
-    population = torch.full((1000,), 2.0).double(), torch.ones(1000).double()
     gaps = {}
     for n in (2, 32, 512):
         a = draw(n, 1000)
-        running = [s.clone() for s in population]
-        gaps[n] = (train(a) - F.batch_norm(a, *running)).square().mean().sqrt().item()
-    return Finding(
-        "proved" if min(gaps.values()) > 0.01 else "refuted",
+        difference = train(a) - F.batch_norm(a, *population(1000))
+        gaps[f"n{n}"] = difference.square().mean().sqrt().item()
+    return held(
+        min(gaps.values()) > 0.01,
         "With perfect running statistics the outputs of both modes still differ by "
-        + ", ".join(f"{gap:.2f} (N = {n})" for n, gap in gaps.items())
+        + ", ".join(f"{gap:.2f} (N = {n[1:]})" for n, gap in gaps.items())
         + ".",
-        numbers={f"n{n}": gap for n, gap in gaps.items()},
+        **gaps,
     )
 
 
 @claim(
     id="running-statistics-stand-for-all-training-data",
     statement="The running averages estimate the mean and variance over all training cases.",
-    kind="property",
-    chapter="02",
     rule="momentum 0.1, batches of 16: refuted if with weights at rest the average over 1000 units "
     "misses mean 0 or variance 1 by 0.01; conditional if a mean that moves by 1 an update is "
-    "missed by the 9 updates that theory gives, to 0.1; proved if by less than 0.1; else refuted",
-    sabotage=(BATCH_NORM, last_batch),
+    "missed by the 9 updates that theory gives, to 0.1; held if by less than 0.1; else refuted",
+    # Mutant: running statistics that keep the last batch alone.
+    sabotage=(
+        BATCH_NORM,
+        lambda *args, **options: _batch_norm(*args, **options | {"momentum": 1.0}),
+    ),
 )
 def running_statistics_stand_for_all_training_data() -> Finding:
     lags = {}
     for speed in (0.0, 1.0):
-        mean, var = torch.zeros(1000).double(), torch.ones(1000).double()
+        mean, var = population(1000, 0.0)
         for update in range(100):
             F.batch_norm(draw(16, 1000) - 2 + speed * update, mean, var, training=True)
         lags[speed] = speed * update - mean.mean().item()
         if speed == 0:
             var_error = abs(var.mean().item() - 1)
-    evidence = (
+    late = abs(lags[1.0])
+    return conditional(
+        max(abs(lags[0.0]), var_error) <= 0.01 and min(abs(lags[1.0] - 9), late) < 0.1,
+        late < 0.1,
+        "the weights are at rest",
         f"With weights at rest mean and variance miss theirs by {abs(lags[0.0]):.2f} and "
         f"{var_error:.2f} on average over 1000 units; if the mean moves, its running average is "
-        f"{lags[1.0]:.1f} updates late."
+        f"{lags[1.0]:.1f} updates late.",
+        at_rest=lags[0.0],
+        variance=var_error,
+        late=lags[1.0],
     )
-    numbers = {"at_rest": lags[0.0], "variance": var_error, "late": lags[1.0]}
-    if max(abs(lags[0.0]), var_error) > 0.01 or not min(abs(lags[1.0] - 9), abs(lags[1.0])) < 0.1:
-        return Finding("refuted", evidence, numbers=numbers)
-    if abs(lags[1.0]) < 0.1:
-        return Finding("proved", evidence, numbers=numbers)
-    return Finding("conditional", evidence, condition="the weights are at rest", numbers=numbers)

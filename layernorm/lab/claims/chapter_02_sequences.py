@@ -7,6 +7,7 @@ where a step is valid.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch.autograd.functional import jacobian
@@ -14,7 +15,8 @@ from torch.nn.functional import pad
 
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.chapter_02 import BATCH_NORM, EPS, draw, outside, own_statistics, train
+from layernorm.lab.claims.chapter_02 import EPS, draw, outside, own_statistics, population, train
+from layernorm.lab.claims.checks import BATCH_NORM, LAYER_NORM, conditional, held, less, within
 
 _batch_norm = F.batch_norm
 
@@ -22,11 +24,6 @@ _batch_norm = F.batch_norm
 def unmasked(x, *args, mask=None, **options):
     """Mutant: padding counts."""
     return _batch_norm(x, *args, **options)
-
-
-def over_everything(x, normalized_shape, *args, **options):
-    """Mutant: averages over cases and steps too."""
-    return (x - x.mean()) / x.std()
 
 
 def valid_steps(cases: int, longest: int) -> torch.Tensor:
@@ -48,52 +45,46 @@ def moved_by_padding(normalize) -> float:
     id="padding-enters-batch-statistics",
     statement="Over [batch × steps, units], padded steps enter the mean and variance of batch "
     "normalization.",
-    kind="property",
-    chapter="02",
     rule="when 20 more steps of zeros are appended: conditional if the valid outputs move by more "
-    "than 0.1 (root mean square) without a mask and less than 1e-12 with one; proved if the mask "
+    "than 0.1 (root mean square) without a mask and less than 1e-12 with one; held if the mask "
     "does not help; else refuted",
     sabotage=(BATCH_NORM, unmasked),
 )
 def padding_enters_batch_statistics() -> Finding:
     plain = moved_by_padding(lambda a, mask: train(a))
     masked = moved_by_padding(lambda a, mask: train(a, mask=mask))
-    evidence = (
+    return conditional(
+        plain >= 0.1,
+        masked > 1e-12,
+        "no mask leaves them out",
         f"Twenty more steps of zeros move the valid outputs by {plain:.1f} without a mask, by "
-        f"{'less' if masked < 1e-12 else 'more'} than 1e-12 with one."
+        f"{less(masked, 1e-12)} with one.",
     )
-    if plain < 0.1:
-        return Finding("refuted", evidence)
-    if masked > 1e-12:
-        return Finding("proved", evidence)
-    return Finding("conditional", evidence, condition="no mask leaves them out")
 
 
 @claim(
     id="padding-leaves-layer-normalization-alone",
     statement="Layer normalization over the innermost dimension does not conflict with padding.",
-    kind="property",
-    chapter="02",
-    rule="proved if 20 more steps of zeros move the valid outputs by less than 1e-12",
-    sabotage=("layernorm.functional.layer_norm", over_everything),
+    rule="held if 20 more steps of zeros move the valid outputs by less than 1e-12, whatever the "
+    "padding contains: zeros, 1e100 or NaN",
+    # Mutant: averages over cases and steps too.
+    sabotage=(LAYER_NORM, lambda x, *_, **options: (x - x.mean()) / x.std()),
 )
 def padding_leaves_layer_normalization_alone() -> Finding:
-    moved = moved_by_padding(lambda a, mask: F.layer_norm(a.mT, (8,)).mT)
-    return Finding(
-        "proved" if moved < 1e-12 else "refuted",
-        "Twenty more steps of zeros move the valid outputs by "
-        f"{'less' if moved < 1e-12 else 'more'} than 1e-12.",
-        numbers={"moved": moved},
-    )
+    def normalize(a, mask, fill=0.0):
+        return F.layer_norm(torch.where(mask[:, None], a, fill).mT, (8,)).mT
+
+    fills = (0.0, 1e100, math.nan)
+    moved = max(moved_by_padding(partial(normalize, fill=fill)) for fill in fills)
+    text = "Twenty more steps, of zeros, 1e100 or NaN, move the valid outputs by {less}."
+    return within(1e-12, text, moved=moved)
 
 
 @claim(
     id="later-steps-rest-on-fewer-cases",
     statement="With sequences of different lengths, later steps have ever fewer valid cases, which "
     "works like an ever smaller batch.",
-    kind="property",
-    chapter="02",
-    rule="64 sequences of 1 to 20 steps, 2000 units: proved if the number n of valid cases never "
+    rule="64 sequences of 1 to 20 steps, 2000 units: held if the number n of valid cases never "
     "grows and falls below 10, and at every step with n > 1 the spread of the step's mean over the "
     "units is the population's over √n to 10%",
     sabotage=(BATCH_NORM, unmasked),
@@ -103,17 +94,18 @@ def later_steps_rest_on_fewer_cases() -> Finding:
     counts, ratios = mask.sum(0).tolist(), []
     for step, n in enumerate(counts):
         if n > 1:
-            mean, var = torch.zeros(2000).double(), torch.ones(2000).double()
+            mean, var = population(2000, 0.0)
             a, now = draw(64, 2000), mask[:, step]
             F.batch_norm(a, mean, var, training=True, momentum=1.0, mask=now)
             ratios.append(mean.std().item() * math.sqrt(n))
     falls = counts == sorted(counts, reverse=True) and counts[-1] < 10
     holds = falls and all(abs(ratio - 1) < 0.1 for ratio in ratios)
-    return Finding(
-        "proved" if holds else "refuted",
+    return held(
+        holds,
         f"From step 1 to 20 the valid cases fall from {counts[0]} to {counts[-1]}; the spread of a "
         f"step's mean {'is' if holds else 'is not'} the population's over √n at every step.",
-        numbers={"smallest_ratio": min(ratios), "largest_ratio": max(ratios)},
+        smallest_ratio=min(ratios),
+        largest_ratio=max(ratios),
     )
 
 
@@ -121,9 +113,7 @@ def later_steps_rest_on_fewer_cases() -> Finding:
     id="no-statistics-beyond-the-longest-training-sequence",
     statement="Batch normalization of a recurrent network is in trouble where a test sequence is "
     "longer than all training sequences: there are no statistics for the further steps.",
-    kind="property",
-    chapter="02",
-    rule="statistics for each of 20 steps, the last one's used for step 80: proved if the standard "
+    rule="statistics for each of 20 steps, the last one's used for step 80: held if the standard "
     "deviation there is off by more than 0.5 both for summed inputs whose distribution settles and "
     "for those whose distribution widens; conditional if for the latter only, with less than 0.1 "
     "for the former; else refuted",
@@ -131,22 +121,19 @@ def later_steps_rest_on_fewer_cases() -> Finding:
 )
 def no_statistics_beyond_the_longest_training_sequence() -> Finding:
     settling, widening = (_spread_at_step_80(carry) for carry in (0.5, 1.0))
-    evidence = (
-        f"Under the statistics of step 20, step 80 has standard deviation {settling:.1f} where the "
-        f"distribution settles and {widening:.1f} where it widens, instead of 1."
-    )
     off = abs(settling - 1), abs(widening - 1)
-    if min(off) > 0.5:
-        return Finding("proved", evidence)
-    if off[0] > 0.1 or off[1] < 0.5:
-        return Finding("refuted", evidence)
-    condition = "each step has statistics of its own and they still change at the last step seen"
-    return Finding("conditional", evidence, condition=condition)
+    return conditional(
+        min(off) > 0.5 or (off[0] <= 0.1 and off[1] >= 0.5),
+        min(off) > 0.5,
+        "each step has statistics of its own and they still change at the last step seen",
+        f"Under the statistics of step 20, step 80 has standard deviation {settling:.1f} where the "
+        f"distribution settles and {widening:.1f} where it widens, instead of 1.",
+    )
 
 
 def _spread_at_step_80(carry: float) -> float:
     """Steps a ← carry · a + noise, normalized by the statistics of step 20."""
-    mean, var = torch.zeros(4).double(), torch.ones(4).double()
+    mean, var = population(4, 0.0)
     a = torch.zeros(4000, 4).double()
     for step in range(1, 81):
         a = carry * a + draw(4000, 4) - 2
@@ -160,9 +147,7 @@ def _spread_at_step_80(carry: float) -> float:
     statement="Where a unit has no variance over the batch, as at a first step with the same input "
     "for all, batch normalization multiplies gradients by 1/√eps; so does layer normalization "
     "where all units of a case agree.",
-    kind="property",
-    chapter="02",
-    rule="proved if for six equal values the largest singular value of the Jacobian is 1/√eps to "
+    rule="held if for six equal values the largest singular value of the Jacobian is 1/√eps to "
     "0.1% for both, and NaN stands in both outputs at eps = 0",
     sabotage=(BATCH_NORM, outside),
 )
@@ -176,10 +161,11 @@ def zero_variance_amplifies_gradients() -> Finding:
         gains.append(torch.linalg.matrix_norm(derivatives, 2).item() * math.sqrt(EPS))
         undefined.append(normalize(same, eps=0.0).isnan().any().item())
     holds = max(abs(gain - 1) for gain in gains) < 1e-3 and all(undefined)
-    return Finding(
-        "proved" if holds else "refuted",
+    return held(
+        holds,
         f"Among six equal values gradients grow {gains[0]:.2f}/√eps-fold under batch and "
         f"{gains[1]:.2f}/√eps-fold under layer normalization, {1 / math.sqrt(EPS):.0f}-fold at the "
         "usual eps; without eps the output is not a number.",
-        numbers={"batch": gains[0], "layer": gains[1]},
+        batch=gains[0],
+        layer=gains[1],
     )

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
+from torch import Tensor
 from torch.autograd.functional import jacobian
 
 from layernorm import functional as F
-from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.chapter_03 import EPS, LAYER_NORM, draw, largest, plain, verdict
+from layernorm.lab.claims import Finding, adversary, claim
+from layernorm.lab.claims.chapter_03 import EPS, draw, plain
+from layernorm.lab.claims.checks import BATCH_NORM, LAYER_NORM, below, conditional, held, largest
 
 _layer_norm, _batch_norm = F.layer_norm, F.batch_norm  # what mutants are made of
-
-
-def unbiased(x, normalized_shape, weight=None, bias=None, eps=EPS):
-    """Mutant: divides by H - 1."""
-    return _layer_norm(x, normalized_shape, eps=eps) * (1 - 1 / x.shape[-1]) ** 0.5
 
 
 def not_recentered(x, normalized_shape, weight=None, bias=None, eps=EPS):
@@ -22,45 +21,30 @@ def not_recentered(x, normalized_shape, weight=None, bias=None, eps=EPS):
     return x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
 
 
-def gain_and_bias_alone(x, normalized_shape, weight=None, bias=None, eps=EPS):
-    """Mutant: no normalization."""
-    return x if weight is None else weight * x + bias
-
-
-def without_gain(x, mean, var, weight=None, bias=None, **options):
-    """Mutant: batch normalization that forgets its gain."""
-    return _batch_norm(x, mean, var, None, bias, **options)
-
-
 @claim(
     id="output-has-mean-0-variance-1",
     statement="The first of layer normalization's two steps gives every case mean 0 and variance 1 "
     "over its units.",
-    kind="property",
-    chapter="03",
     rule="200 cases of 64 units for each of the standard deviations 10, 1 and √eps, and 200 of one "
     "unit: refuted if a mean misses 0 by 1e-12, or a variance 1 by 0.001 at 10 or 1; conditional "
-    "if one does at √eps or for one unit; else proved",
-    sabotage=(LAYER_NORM, unbiased),
+    "if one does at √eps or for one unit; else held",
+    # Mutant: divides by H - 1.
+    sabotage=(LAYER_NORM, lambda x, n, **o: _layer_norm(x, n, **o) * (1 - 1 / x.shape[-1]) ** 0.5),
 )
 def output_has_mean_0_variance_1() -> Finding:
-    spreads = (10.0, 1.0, EPS**0.5)
-    cases = {s: plain(s * draw(200, 64) / 3, EPS) for s in spreads}
-    mean = max(largest(y.mean(1)) for y in cases.values())
-    missed = {s: largest(1 - y.var(1, correction=0)) for s, y in cases.items()}
-    typical = cases[spreads[-1]].var(1, correction=0).median().item()
+    cases = [plain(s * draw(200, 64) / 3, EPS) for s in (10.0, 1.0, EPS**0.5)]
+    mean = largest(*(y.mean(1) for y in cases))
+    *wide, narrow = (y.var(1, correction=0) for y in cases)
+    missed = largest(*(1 - variance for variance in wide))
     alone = largest(plain(draw(200, 1), EPS))
-    evidence = (
-        f"The means are {'below' if mean < 1e-12 else 'above'} 1e-12; the variances are 1 to "
-        f"{'0.001' if max(missed[10.0], missed[1.0]) < 1e-3 else 'more than 0.001'} at standard "
-        f"deviations 10 and 1, about {typical:.1f} at √eps, and a single unit gives {alone:.0f}."
+    return conditional(
+        mean <= 1e-12 and missed <= 1e-3,
+        largest(1 - narrow) < 1e-3 and alone > 0,
+        "the layer has two units or more, and they vary by much more than √eps",
+        f"The means are {below(mean, 1e-12)}; the variances are 1 to "
+        f"{'0.001' if missed < 1e-3 else 'more than 0.001'} at standard deviations 10 and 1, about "
+        f"{narrow.median():.1f} at √eps, and a single unit gives {alone:.0f}.",
     )
-    if mean > 1e-12 or max(missed[10.0], missed[1.0]) > 1e-3:
-        return Finding("refuted", evidence)
-    if missed[spreads[-1]] < 1e-3 and alone > 0:
-        return Finding("proved", evidence)
-    condition = "the layer has two units or more, and they vary by much more than √eps"
-    return Finding("conditional", evidence, condition=condition)
 
 
 @claim(
@@ -68,30 +52,37 @@ def output_has_mean_0_variance_1() -> Finding:
     statement="Layer normalization maps the H summed inputs of a case to a sphere of H − 2 "
     "dimensions: radius √H, orthogonal to (1, …, 1). One unit always gives its bias, two units "
     "give ±g + b.",
-    kind="property",
-    chapter="03",
-    rule="eps = 0, 5 cases for each H from 2 to 12: proved if exactly H − 2 singular values of "
-    "the Jacobian exceed 1e-6 and the other two are below 1e-9, every output's length is √H and "
-    "its sum 0 to 1e-9, one unit gives b exactly and two give ±g + b to 1e-9",
+    rule="eps = 0, 5 cases for each H from 2 to 12, and the adversary's rows of 2, 3 and 12: held "
+    "if exactly H − 2 singular values of the Jacobian times σ exceed 1e-6 and the other two are "
+    "below 1e-9, every output's length is √H and its sum 0 to 1e-9 (times largest entry over σ), "
+    "one unit gives b exactly and two give ±g + b to 1e-9; conditional if only rows that do not "
+    "vary break it",
     sabotage=(LAYER_NORM, not_recentered),
 )
 def loses_two_dimensions() -> Finding:
-    ranks, sphere = True, True
-    for h in range(2, 13):
-        for a in draw(5, h):
-            values = torch.linalg.svdvals(jacobian(plain, a))
-            ranks &= bool((values[: h - 2] > 1e-6).all() and (values[h - 2 :] < 1e-9).all())
-            y = plain(a)
-            sphere &= abs(y.norm().item() - h**0.5) < 1e-9 and abs(y.sum().item()) < 1e-9
+    def off(a: Tensor) -> float:
+        h, y = len(a), plain(a)
+        derivatives = a.std(correction=0) * jacobian(plain, a)
+        if not derivatives.isfinite().all():
+            return math.inf
+        values = torch.linalg.svdvals(derivatives)
+        if not (values[: h - 2] > 1e-6).all():
+            return math.inf
+        sphere = largest(y.norm() - h**0.5, y.sum())
+        return max(largest(values[h - 2 :]), sphere) / adversary.conditioning(a)
+
     g, b = draw(2), draw(2)
     one = F.layer_norm(draw(20, 1), (1,), g[:1], b[:1], EPS)
     two = F.layer_norm(draw(20, 2), (2,), g, b, 0.0)
     few = torch.equal(one, b[:1].expand(20, 1)) and largest((two - b).abs() - g.abs()) < 1e-9
-    return Finding(
-        verdict(ranks and sphere and few),
-        f"For H = 2 to 12 the Jacobian {'has' if ranks else 'does not have'} rank H − 2, the "
-        f"outputs {'lie' if sphere else 'do not lie'} on the sphere, and the cases H = 1 and 2 are "
-        f"{'as stated' if few else 'not as stated'}.",
+    return adversary.searched(
+        1e-9 if few else 0.0,
+        "For H = 2 to 12 the Jacobian has rank H − 2 and the outputs lie on the sphere; the cases "
+        f"H = 1 and 2 are {'as stated' if few else 'not as stated'}.",
+        off,
+        [(draw(h),) for h in range(2, 13) for _ in range(5)],
+        {f"{k} (H = {h})": (a[0],) for h in (2, 3, 12) for k, a in adversary.rows(h).items()},
+        only_if=(adversary.VARIES, adversary.varies),
     )
 
 
@@ -99,26 +90,29 @@ def loses_two_dimensions() -> Finding:
     id="gain-and-bias-restore-batch-normalization",
     statement="The learned gain and bias let batch normalization restore the expressive power of "
     "the original data.",
-    kind="property",
-    chapter="03",
-    rule="50 batches of 20 cases and 8 units: proved if with g = √(σ² + eps) and b = μ the output "
-    "equals the input to 1e-12, in training with the batch's μ, σ and in evaluation with running "
-    "ones",
-    sabotage=("layernorm.functional.batch_norm", without_gain),
+    rule="50 batches of 20 cases and 8 units, a climb and the adversary's batches: held if with "
+    "g = √(σ² + eps) and b = μ the output equals the input to 1e-12 of the largest, or of 1, in "
+    "training with the batch's μ, σ and in evaluation with running ones",
+    # Mutant: batch normalization that forgets its gain.
+    sabotage=(
+        BATCH_NORM,
+        lambda x, m, v, g, *rest, **options: _batch_norm(x, m, v, None, *rest, **options),
+    ),
 )
 def gain_and_bias_restore_batch_normalization() -> Finding:
-    worst = 0.0
-    for _ in range(50):
-        a, mean, var = draw(20, 8), draw(8), draw(8).square()
+    def off(a: Tensor, mean: Tensor, var: Tensor) -> float:
         own = a.mean(0), a.var(0, correction=0)
         trained = F.batch_norm(a, None, None, (own[1] + EPS).sqrt(), own[0], training=True)
-        evaluated = F.batch_norm(a, mean, var, (var + EPS).sqrt(), mean)
-        worst = max(worst, largest(trained - a), largest(evaluated - a))
-    return Finding(
-        verdict(worst < 1e-12),
-        f"With g = √(σ² + eps) and b = μ the output is the input to "
-        f"{'1e-12' if worst < 1e-12 else 'no better than 1e-12'}, in training and in evaluation.",
-        numbers={"largest": worst},
+        evaluated = F.batch_norm(a, mean, var.abs(), (var.abs() + EPS).sqrt(), mean)
+        return largest(trained - a, evaluated - a) / max(1.0, largest(a))
+
+    return adversary.searched(
+        1e-12,
+        "With g = √(σ² + eps) and b = μ the output is the input to 1e-12, in training and in "
+        "evaluation.",
+        off,
+        [(draw(20, 8), draw(8), draw(8).square()) for _ in range(50)],
+        {k: (a, draw(8), draw(8).square()) for k, a in adversary.matrices(20, 8).items()},
     )
 
 
@@ -126,12 +120,11 @@ def gain_and_bias_restore_batch_normalization() -> Finding:
     id="gain-and-bias-restore-layer-normalization",
     statement="The learned gain and bias let layer normalization restore the expressive power of "
     "the original data.",
-    kind="property",
-    chapter="03",
     rule="eps = 0, 200 cases of 8 units, the gain and bias of each unit fitted to give its input "
-    "back: proved if nothing is left of the inputs' variance to 1e-12; else refuted, and the "
+    "back: held if nothing is left of the inputs' variance to 1e-12; else refuted, and the "
     "evidence says whether cases a and 3a + 5 come out the same to 1e-9 for 100 drawn g, b",
-    sabotage=(LAYER_NORM, gain_and_bias_alone),
+    # Mutant: no normalization.
+    sabotage=(LAYER_NORM, lambda x, n, g=1.0, b=0.0, eps=EPS: g * x + b),
 )
 def gain_and_bias_restore_layer_normalization() -> Finding:
     a = draw(200, 8)
@@ -143,11 +136,12 @@ def gain_and_bias_restore_layer_normalization() -> Finding:
     for g, b in zip(draw(100, 8), draw(100, 8), strict=True):
         pair = F.layer_norm(torch.stack([a[0], 3 * a[0] + 5]), (8,), g, b, 0.0)
         apart = max(apart, largest(pair[0] - pair[1]))
-    return Finding(
-        verdict(left < 1e-12),
+    return held(
+        left < 1e-12,
         f"The best gain and bias leave {left:.0%} of the variance; the cases a and 3a + 5 come "
         f"out {'the same' if apart < 1e-9 else 'different'} for all of 100 gains and biases.",
-        numbers={"left": left, "apart": apart},
+        left=left,
+        apart=apart,
     )
 
 
@@ -155,33 +149,26 @@ def gain_and_bias_restore_layer_normalization() -> Finding:
     id="invariant-to-a-shift-of-one-case",
     statement="Layer normalization is invariant to shifting and scaling the features of a single "
     "training case.",
-    kind="property",
-    chapter="03",
     rule="eps = 0, 50 layers with 6 inputs and 8 units: refuted if scaling x by 0.1 or 10, or "
     "adding 5 to all summed inputs a = Wx, changes the output by 1e-9; conditional if adding 5 to "
-    "all of x does; else proved",
+    "all of x does; else held",
     sabotage=(LAYER_NORM, not_recentered),
 )
 def invariant_to_a_shift_of_one_case() -> Finding:
-    scale = shift_a = 0.0
-    shift_x = []
+    kept, shift_x = 0.0, []
     for _ in range(50):
         w, x = torch.randn(8, 6).double(), draw(6)
         y = plain(w @ x)
-        scale = max(scale, *(largest(plain(w @ (s * x)) - y) for s in (0.1, 10.0)))
-        shift_a = max(shift_a, largest(plain(w @ x + 5) - y))
+        kept = max(kept, largest(*(plain(a) - y for a in (w @ (0.1 * x), w @ (10 * x), w @ x + 5))))
         shift_x.append(largest(plain(w @ (x + 5)) - y))
-    evidence = (
-        f"Scaling x and shifting a {'change nothing' if max(scale, shift_a) < 1e-9 else 'count'} "
-        f"to 1e-9; shifting x by 5 changes an output by {torch.tensor(shift_x).median():.1f} in "
-        "the median layer."
+    return conditional(
+        kept < 1e-9,
+        max(shift_x) < 1e-9,
+        "what is shifted is the summed inputs a, not the features x that enter the weights",
+        f"Scaling x and shifting a {'change nothing' if kept < 1e-9 else 'count'} to 1e-9; "
+        f"shifting x by 5 changes an output by {torch.tensor(shift_x).median():.1f} in the median "
+        "layer.",
     )
-    if max(scale, shift_a) >= 1e-9:
-        return Finding("refuted", evidence)
-    if max(shift_x) < 1e-9:
-        return Finding("proved", evidence)
-    condition = "what is shifted is the summed inputs a, not the features x that enter the weights"
-    return Finding("conditional", evidence, condition=condition)
 
 
 def center(x):
@@ -193,10 +180,8 @@ def center(x):
     id="centering-absorbs-a-data-shift",
     statement="Where the data are centered, a shift of the data set does not reach layer "
     "normalization, which is not invariant to it.",
-    kind="property",
-    chapter="03",
     rule="eps = 0, 50 layers on 20 cases of 6 features, each feature shifted by its own constant: "
-    "proved if centered data give the same outputs to 1e-9, and data as they are others by 0.01",
+    "held if centered data give the same outputs to 1e-9, and data as they are others by 0.01",
     sabotage=("layernorm.lab.claims.chapter_03_information.center", lambda x: x),
 )
 def centering_absorbs_a_data_shift() -> Finding:
@@ -205,9 +190,10 @@ def centering_absorbs_a_data_shift() -> Finding:
         w, x, shift = torch.randn(8, 6).double(), draw(20, 6), draw(6)
         raw.append(largest(plain((x + shift) @ w.T) - plain(x @ w.T)))
         centered.append(largest(plain(center(x + shift) @ w.T) - plain(center(x) @ w.T)))
-    return Finding(
-        verdict(max(centered) < 1e-9 and min(raw) > 0.01),
+    return held(
+        max(centered) < 1e-9 and min(raw) > 0.01,
         f"The shift changes the outputs by at least {min(raw):.1f}; for centered data it "
         f"{'changes nothing to 1e-9' if max(centered) < 1e-9 else 'changes them too'}.",
-        numbers={"raw": min(raw), "centered": max(centered)},
+        raw=min(raw),
+        centered=max(centered),
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from layernorm import functional as F
-from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.chapter_03 import EPS, LAYER_NORM, draw, largest, plain, verdict
+from layernorm.lab.claims import Finding, adversary, claim
+from layernorm.lab.claims.chapter_03 import EPS, draw, plain
+from layernorm.lab.claims.checks import LAYER_NORM, below, held, largest
 
 
 def eps_outside(x, normalized_shape, weight=None, bias=None, eps=EPS):
@@ -37,22 +38,25 @@ def error(norm, a, eps=EPS) -> float:
     id="eps-inside-the-root-bounds-the-gain",
     statement="With eps inside the root a nearly constant case is amplified by at most 1/√eps, 316 "
     "times; with eps added to σ it would be up to 1/eps, 100,000 times.",
-    kind="property",
-    chapter="03",
-    rule="100 cases of 32 units with standard deviation 1e-8, eps = 1e-5: proved if each is "
-    "amplified by 1/√eps to 0.1 % and, with eps outside, by 1/eps to 0.2 %",
+    rule="100 cases of 32 units with standard deviation 1e-8, eps = 1e-5: held if each is "
+    "amplified by 1/√eps to 0.1 % and, with eps outside, by 1/eps to 0.2 %, and no row of the "
+    "adversary by more",
     sabotage=(LAYER_NORM, eps_outside),
 )
 def eps_inside_the_root_bounds_the_gain() -> Finding:
+    def amplified(norm, a):
+        return norm(a, a.shape[1:], eps=EPS).std(1, correction=0) / a.std(1, correction=0)
+
     a = draw(100, 32)
     a = 1e-8 * (a - a.mean(1, keepdim=True)) / a.std(1, correction=0, keepdim=True)
-    inside = plain(a, EPS).std(1, correction=0) / 1e-8
-    outside = eps_outside(a, (32,)).std(1, correction=0) / 1e-8
-    holds = largest(inside * EPS**0.5 - 1) < 1e-3 and largest(outside * EPS - 1) < 2e-3
-    return Finding(
-        verdict(holds),
+    inside, outside = (amplified(norm, a) for norm in (F.layer_norm, eps_outside))
+    hard = torch.cat([a for a in adversary.rows(32).values() if adversary.varies(a)])
+    most = largest(amplified(F.layer_norm, hard)) * EPS**0.5
+    return held(
+        max(largest(inside * EPS**0.5 - 1), most - 1) < 1e-3 and largest(outside * EPS - 1) < 2e-3,
         f"A case of standard deviation 1e-8 is amplified by {inside.mean():.0f} with eps inside "
-        f"the root, by {outside.mean() / 1000:.0f} thousand with eps outside.",
+        f"the root, by {outside.mean() / 1000:.0f} thousand with eps outside; no row of the "
+        f"adversary by {'more' if most - 1 < 1e-3 else 'as little'}.",
     )
 
 
@@ -60,9 +64,7 @@ def eps_inside_the_root_bounds_the_gain() -> Finding:
     id="one-pass-variance-fails-at-large-means",
     statement="In float32 the variance E[x²] − E[x]² of summed inputs with mean 10,000 and "
     "standard deviation 1 is useless; the variance of the deviations is not.",
-    kind="property",
-    chapter="03",
-    rule="100 cases of 512 units: proved if E[x²] − E[x]² gives a NaN or an error above 0.1 and "
+    rule="100 cases of 512 units: held if E[x²] − E[x]² gives a NaN or an error above 0.1 and "
     "the definition none above 0.005, five steps of float32 at 10,000; the error is against "
     "float64 on the same inputs",
     sabotage=(LAYER_NORM, one_pass),
@@ -70,11 +72,12 @@ def eps_inside_the_root_bounds_the_gain() -> Finding:
 def one_pass_variance_fails_at_large_means() -> Finding:
     a = (1e4 + torch.randn(100, 512)).float()
     bad, good = error(one_pass, a), error(F.layer_norm, a)
-    return Finding(
-        verdict(bad > 0.1 and good < 5e-3),
+    return held(
+        bad > 0.1 and good < 0.005,
         f"The largest error is {'above 0.1 or a NaN' if bad > 0.1 else 'below 0.1'} with "
-        f"E[x²] − E[x]² and {'below' if good < 5e-3 else 'above'} 0.005 with deviations.",
-        numbers={"one_pass": bad, "two_passes": good},
+        f"E[x²] − E[x]² and {below(good, 0.005)} with deviations.",
+        one_pass=bad,
+        two_passes=good,
     )
 
 
@@ -82,9 +85,7 @@ def one_pass_variance_fails_at_large_means() -> Finding:
     id="half-precision-needs-float32-statistics",
     statement="In float16 and bfloat16 layer normalization should compute its statistics in "
     "float32: then the only error is the rounding of the result.",
-    kind="property",
-    chapter="03",
-    rule="100 cases of 512 units with mean 100 and standard deviation 1, both types: proved if the "
+    rule="100 cases of 512 units with mean 100 and standard deviation 1, both types: held if the "
     "definition errs by at most half a step of the type at the largest output (and 1 % for the "
     "statistics' own rounding) while computing in the type errs more than ten times as much",
     sabotage=("layernorm.functional._statistics_type", lambda x: x),
@@ -97,11 +98,11 @@ def half_precision_needs_float32_statistics() -> Finding:
         step = torch.finfo(dtype).eps * 2.0 ** int(torch.tensor(top).log2().floor())
         good = error(F.layer_norm, a)
         rounded_once &= good <= 1.01 * step / 2
-        ratios[dtype] = error(eps_inside, a) / good
-    return Finding(
-        verdict(rounded_once and min(ratios.values()) > 10),
+        ratios[str(dtype)] = error(eps_inside, a) / good
+    return held(
+        rounded_once and min(ratios.values()) > 10,
         f"With float32 statistics the error {'is' if rounded_once else 'exceeds'} one rounding; "
         f"without, it is {'more than' if min(ratios.values()) > 10 else 'less than'} ten times as "
         "large.",
-        numbers={str(dtype): ratio for dtype, ratio in ratios.items()},
+        **ratios,
     )

@@ -2,52 +2,57 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import torch
+from torch import Tensor
 
 from layernorm import functional as F
-from layernorm.lab.claims import Finding, claim
+from layernorm.lab.claims import Finding, adversary, claim
+from layernorm.lab.claims.checks import LAYER_NORM, conditional, draw, largest
 
 _weight_norm = F.weight_norm
-
-
-def per_feature(x, normalized_shape, weight=None, bias=None, eps=1e-5):
-    """Mutant: every feature by its own statistics over the cases."""
-    return (x - x.mean(0)) / (x.var(0, correction=0) + eps).sqrt()
-
-
-def one_length(v, g, dim=0):
-    """Mutant: one length for the whole matrix instead of one for each weight vector."""
-    return _weight_norm(v, g.mean(), dim=None)
 
 
 @claim(
     id="layer-norm-mixes-features",
     statement="Layer normalization mixes the features of a case: where some of them are measured "
     "in smaller units, so that their numbers grow, the outputs of all the others shrink.",
-    kind="property",
-    chapter="04",
     rule="for 100 random cases of 12 features, 4 of which are multiplied by 1, 10, 100, 1000: "
-    "proved if in every case the spread of the other 8 outputs falls at every step, by a factor of "
-    "at least 50 in all",
-    sabotage=("layernorm.functional.layer_norm", per_feature),
+    "held if in every case the spread of the other 8 outputs falls at every step, by a factor of "
+    "at least 50 in all, and so for the adversary's rows; conditional if only rows break it in "
+    "which the 4 are all 0 or below the largest of the 8, or the 8 all agree",
+    # Mutant: every feature by its own statistics over the cases.
+    sabotage=(LAYER_NORM, lambda x, n, **o: (x - x.mean(0)) / x.std(0, correction=0)),
 )
 def layer_norm_mixes_features() -> Finding:
-    x = torch.randn(100, 12, dtype=torch.float64)
-    spread = []
-    for scale in (1, 10, 100, 1000):
-        unit = torch.ones(12, dtype=torch.float64)
-        unit[:4] = scale
-        spread.append(F.layer_norm(x * unit, (12,))[:, 4:].std(1))
-    falls = all((b < a).all() for a, b in pairwise(spread))
-    factor = (spread[0] / spread[-1]).min().item()
-    holds = falls and factor >= 50
-    return Finding(
-        "proved" if holds else "refuted",
-        f"With 4 of 12 features times 1000, the spread of the other outputs falls by a factor of "
-        f"{'more' if holds else 'less'} than 50 in {'each' if holds else 'some'} of 100 cases.",
-        numbers={"smallest_factor": factor},
+    def factors(x: Tensor) -> list[float]:
+        """By what factor the spread of the others falls at each step, in the worst case."""
+        units = [torch.tensor([scale] * 4 + [1] * 8) for scale in (1, 10, 100, 1000)]
+        spread = [F.layer_norm(x * unit, (12,), eps=0.0)[:, 4:].std(1) for unit in units]
+        pairs = [*pairwise(spread), (spread[0], spread[-1])]
+        return [(a / b).min().item() for a, b in pairs]
+
+    def mixes(x: Tensor) -> bool:
+        *steps, whole = factors(x)
+        return min(steps) > 1 and whole >= 50
+
+    drawn, hard = draw(100, 12), adversary.rows(12)
+    hard["large others"] = hard["small spread"].flip(1) * (torch.arange(12) > 3) + hard["one-hot"]
+    broken = {True: [], False: []}
+    for name, x in hard.items():
+        first, others = x[0, :4].abs(), x[0, 4:]
+        if not mixes(x):
+            broken[bool(first.max() >= others.abs().max() and others.std() > 0)].append(name)
+    return conditional(
+        mixes(drawn) and not broken[True],
+        not broken[False],
+        "the features that grow are not smaller than the others, and these do not all agree",
+        "With 4 of 12 features times 1000, the spread of the other outputs falls by a factor of "
+        f"{'more' if mixes(drawn) else 'less'} than 50 in each of 100 cases; of the adversary's "
+        f"{len(hard)} not for {', '.join(broken[True] + broken[False]) or 'none'}.",
+        smallest_factor=factors(drawn)[-1],
     )
 
 
@@ -55,24 +60,23 @@ def layer_norm_mixes_features() -> Finding:
     id="weight-norm-divides-by-length",
     statement="Weight normalization divides the summed input of a unit by the L2 norm of its "
     "incoming weights, and subtracts no mean.",
-    kind="property",
-    chapter="04",
-    rule="proved if for 100 random layers of 8 inputs and 5 units, in float64, the summed inputs "
-    "by the normalized weights equal g (v·x) / |v|, unit by unit, within 1e-12 of the largest",
-    sabotage=("layernorm.functional.weight_norm", one_length),
+    rule="held if for 100 random layers of 8 inputs and 5 units, and the adversary's without a "
+    "weight vector of zeros, in float64, the summed inputs by the normalized weights equal "
+    "g (v·x) / |v|, unit by unit, within 1e-12 of the largest",
+    # Mutant: one length for the whole matrix instead of one for each weight vector.
+    sabotage=("layernorm.functional.weight_norm", lambda v, g: _weight_norm(v, g.mean(), dim=None)),
 )
 def weight_norm_divides_by_length() -> Finding:
-    worst = 0.0
-    for _ in range(100):
-        v, g = torch.randn(5, 8).double(), 1 + torch.rand(5, 1).double()
-        x = 3 + torch.randn(20, 8).double()
-        lengths = [sum(w * w for w in row) ** 0.5 for row in v.tolist()]
+    def off(v: Tensor, g: Tensor, x: Tensor) -> float:
+        lengths = [math.hypot(*row) for row in v.tolist()]
         expected = g.flatten() * (x @ v.T) / torch.tensor(lengths, dtype=torch.float64)
-        got = x @ F.weight_norm(v, g).T
-        worst = max(worst, ((got - expected).abs().max() / expected.abs().max()).item())
-    holds = worst < 1e-12
-    return Finding(
-        "proved" if holds else "refuted",
-        f"The largest difference is {'below' if holds else 'above'} 1e-12 of the largest output.",
-        numbers={"largest_relative_difference": worst},
+        return largest(x @ F.weight_norm(v, g).T - expected) / largest(expected)
+
+    hard = adversary.matrices(5, 8)
+    return adversary.searched(
+        1e-12,
+        "The largest difference is below 1e-12 of the largest output.",
+        off,
+        [(draw(5, 8), 1 + draw(5, 1).abs(), draw(20, 8, mean=3.0)) for _ in range(100)],
+        {k: (v, draw(5, 1), draw(20, 8)) for k, v in hard.items() if v.any(1).all()},
     )

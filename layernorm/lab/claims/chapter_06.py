@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from layernorm.lab.claims import Finding, claim, declare
+from layernorm.lab.claims.checks import proved
 
 STATISTICS = "layernorm.symbolic.definitions.statistics"
-COMMON = {"kind": "proof", "chapter": "06"}
 
 # The paper's Table 1: weight matrix re-scaled and re-centered, weight vector re-scaled, data set
 # re-scaled and re-centered, single case re-scaled.
@@ -14,10 +14,6 @@ PAPER = {
     "weight": "yes no yes no no no",
     "layer": "yes yes no yes no yes",
 }
-
-
-def verdict(holds: bool) -> str:
-    return "proved" if holds else "refuted"
 
 
 def swapped(one: str, other: str):
@@ -37,9 +33,11 @@ def decided(method: str) -> list:
     return [decide(method, transformation) for transformation in TRANSFORMATIONS]
 
 
-def conditions(cells) -> str:
-    """All conditions of the proofs, in words; empty where there is none."""
-    return " and ".join(dict.fromkeys(c for cell in cells for c in cell.conditions))
+def unconditional(cells, evidence: str) -> Finding:
+    """Proved, or conditional where a proof needs conditions."""
+    if needed := " and ".join(dict.fromkeys(c for cell in cells for c in cell.conditions)):
+        return Finding("conditional", evidence, condition=needed)
+    return Finding("proved", evidence)
 
 
 def row_is(method: str, expected: str) -> Finding:
@@ -49,48 +47,33 @@ def row_is(method: str, expected: str) -> Finding:
     if found != expected:
         return Finding("refuted", f"The cells are: {found}.")
     yes = sum(cell.invariant for cell in cells)
-    evidence = (
+    return unconditional(
+        cells,
         f"The cells are {found}: {yes} with a proof for every size, {6 - yes} with a "
-        "counterexample; each re-scaling is by some δ, each re-centering by any vector."
+        "counterexample; each re-scaling is by some δ, each re-centering by any vector.",
     )
-    if needed := conditions(cells):
-        return Finding("conditional", evidence, condition=needed)
-    return Finding("proved", evidence)
 
 
-for name, title, mutant in (
-    ("batch", "Batch", "layer"),
-    ("weight", "Weight", "rms"),
-    ("layer", "Layer", "batch"),
+ROW = "is invariant under the transformations for which Table 1 says yes, and not under the others"
+RULE = (
+    "proved if all six cells, decided without knowing the table, are its cells; "
+    "conditional if a proof needs a condition that the paper does not state"
+)
+NO_CENTER = "is layer normalization without the invariance to re-centered weights"
+for name, title, sentence, expected, mutant in (
+    ("batch", "Batch", ROW, PAPER["batch"], "layer"),
+    ("weight", "Weight", ROW, PAPER["weight"], "rms"),
+    ("layer", "Layer", ROW, PAPER["layer"], "batch"),
+    ("rms", "RMS", NO_CENTER, "yes no no yes no yes", "layer"),
+    ("group", "Group", "has the row of layer normalization", "yes yes no yes no yes", "rms"),
 ):
     declare(
         id=f"table-1-row-{name}",
-        statement=f"{title} normalization is invariant under the transformations for which Table 1 "
-        "says yes, and not under the others.",
-        rule="proved if all six cells, decided without knowing the table, are its cells; "
-        "conditional if a proof needs a condition that the paper does not state",
-        check=lambda name=name: row_is(name, PAPER[name]),
-        sabotage=(STATISTICS, swapped(name, mutant)),
-        **COMMON,
-    )
-
-for name, title, expected, sentence, mutant in (
-    (
-        "rms",
-        "RMS",
-        "yes no no yes no yes",
-        "is layer normalization without the invariance to re-centered weights",
-        "layer",
-    ),
-    ("group", "Group", "yes yes no yes no yes", "has the row of layer normalization", "rms"),
-):
-    declare(
-        id=f"table-1-row-{name}",
-        statement=f"In Table 1, {title} normalization {sentence}.",
-        rule="as for the rows of the paper's table",
+        statement=f"{'' if name in PAPER else 'In Table 1, '}{title} normalization {sentence}.",
+        rule=RULE if name in PAPER else "as for the rows of the paper's table",
         check=lambda name=name, expected=expected: row_is(name, expected),
         sabotage=(STATISTICS, swapped(name, mutant)),
-        **COMMON,
+        kind="proof",
     )
 
 
@@ -103,9 +86,7 @@ def invariant_under(method: str, *transformations: str) -> Finding:
         if not cell.invariant:
             return Finding("refuted", f"In integers, {cell.counterexample}.")
     evidence = "Proved for every number of cases, features and units, with gain and bias as before."
-    if needed := conditions(cells):
-        return Finding("conditional", evidence, condition=needed)
-    return Finding("proved", evidence)
+    return unconditional(cells, evidence)
 
 
 @claim(
@@ -115,7 +96,7 @@ def invariant_under(method: str, *transformations: str) -> Finding:
     rule="proved if both cells of Table 1 are: the second transformation then keeps what the first "
     "kept; conditional if a proof needs a condition that the paper does not state",
     sabotage=(STATISTICS, swapped("layer", "batch")),
-    **COMMON,
+    kind="proof",
 )
 def layer_norm_ignores_scale_and_center_of_weights() -> Finding:
     return invariant_under("layer", "weight_matrix_rescaling", "weight_matrix_recentering")
@@ -128,7 +109,7 @@ def layer_norm_ignores_scale_and_center_of_weights() -> Finding:
     rule="proved for every size; conditional if the proof needs a condition that the paper does "
     "not state",
     sabotage=(STATISTICS, swapped("layer", "batch")),
-    **COMMON,
+    kind="proof",
 )
 def layer_norm_ignores_scale_of_a_case() -> Finding:
     return invariant_under("layer", "single_case_rescaling")
@@ -139,7 +120,7 @@ def layer_norm_ignores_scale_of_a_case() -> Finding:
     statement="All three normalization methods are invariant to re-scaling the data set.",
     rule="refuted if one of batch, weight and layer normalization has a counterexample",
     sabotage=(STATISTICS, swapped("weight", "layer")),
-    **COMMON,
+    kind="proof",
 )
 def all_methods_ignore_scale_of_the_data() -> Finding:
     findings = {m: invariant_under(m, "dataset_rescaling") for m in PAPER}
@@ -161,14 +142,14 @@ def all_alike(method, *rest):
     statement="Table 1 has no clear favorite.",
     rule="refuted if the invariances of one of the three methods contain those of both others",
     sabotage=(STATISTICS, all_alike),
-    **COMMON,
+    kind="proof",
 )
 def no_clear_favorite_in_table_1() -> Finding:
     has = {m: {k for k, cell in enumerate(decided(m)) if cell.invariant} for m in PAPER}
     favorite = [m for m in has if all(has[m] >= has[other] for other in has)]
     counts = ", ".join(f"{m} {len(has[m])}" for m in has)
-    return Finding(
-        verdict(not favorite),
+    return proved(
+        not favorite,
         f"Invariances: {counts} of 6; {favorite[0] if favorite else 'none'} has those of both "
         "others.",
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.chapter_06 import COMMON, swapped, verdict
+from layernorm.lab.claims.chapter_06 import swapped
+from layernorm.lab.claims.checks import proved
 
 
 def no_growth(self):
@@ -21,7 +22,7 @@ def no_growth(self):
     rule="proved if the derived slope at eps = 0 is that, the proof of re-centering holds for a "
     "symbolic eps, and the definition in float64 has that slope to 1% at eps = σ²/1000, δ = 2",
     sabotage=("layernorm.symbolic.invariances.Proof.error_growth", property(no_growth)),
-    **COMMON,
+    kind="proof",
 )
 def eps_breaks_invariance_to_scale() -> Finding:
     import sympy
@@ -38,19 +39,12 @@ def eps_breaks_invariance_to_scale() -> Finding:
     eps = a.var(correction=0).item() / 1000
     ratio = F.layer_norm(2 * a, (16,), eps=eps) / F.layer_norm(a, (16,), eps=eps)
     measured = (ratio.mean().item() - 1) / (0.75 / 2 / 1000)
-    return Finding(
-        verdict(same and exact and abs(measured - 1) < 0.01),
+    return proved(
+        same and exact and abs(measured - 1) < 0.01,
         f"The derived slope is {slope}; at eps = σ²/1000 and δ = 2 the definition changes by "
         f"{measured:.2f} of it; re-centering is {'exact for every eps' if exact else 'not exact'}.",
-        numbers={"measured_over_derived": measured},
+        measured_over_derived=measured,
     )
-
-
-def exact_normal(row, over=None):
-    """Squares of the normalized entries with their signs, exact, as (deviation, variance)."""
-    mean = sum(row) * Fraction(1, len(row))
-    variance = sum((r - mean) ** 2 for r in row) * Fraction(1, len(row))
-    return [r - mean for r in row], variance
 
 
 @claim(
@@ -60,7 +54,7 @@ def exact_normal(row, over=None):
     rule="proved if the program finds exact counterexamples to both, and none for the "
     "normalization of summed inputs with the same numbers",
     sabotage=("layernorm.lab.claims.chapter_06_conditions.before", lambda x, W: after(x, W)),
-    **COMMON,
+    kind="proof",
 )
 def normalizing_before_the_weights_loses_their_invariance() -> Finding:
     x, W, gamma = [1, 2, 6], [[1, 0, 2], [3, 1, -1], [0, 2, 1]], [1, -2, 4]
@@ -69,31 +63,34 @@ def normalizing_before_the_weights_loses_their_invariance() -> Finding:
     changes = [before(x, moved) != before(x, W) for moved in (scaled, shifted)]
     stays = all(after(x, moved) == after(x, W) for moved in (scaled, shifted))
     words = ["changes" if change else "keeps" for change in changes]
-    return Finding(
-        verdict(all(changes) and stays),
+    return proved(
+        all(changes) and stays,
         f"In integers, re-scaled weights: normalizing before {words[0]} the output; re-centered: "
         f"it {words[1]} it; normalizing the summed inputs {'keeps' if stays else 'changes'} it.",
     )
 
 
-def squares(deviations, variance):
-    """Signed squares of deviation / sqrt(variance), which are rational."""
-    return [d * abs(d) / variance for d in deviations]
+def normal(row, W=None):
+    """Signed squares, which are rational, of a standardized row, or of what weights make of it."""
+    mean = sum(row) * Fraction(1, len(row))
+    deviations = [r - mean for r in row]
+    variance = sum(d * d for d in deviations) / len(row)
+    outputs = deviations if W is None else products(deviations, W)
+    return [y * abs(y) / variance for y in outputs]
+
+
+def products(x, W):
+    return [sum(w * e for w, e in zip(row, x, strict=True)) for row in W]
 
 
 def after(x, W):
-    """Layer normalization of the summed inputs: signed squares of the outputs, exact."""
-    return squares(*exact_normal([dot(row, x) for row in W]))
+    """Layer normalization of the summed inputs."""
+    return normal(products(x, W))
 
 
 def before(x, W):
-    """The weights applied to the layer-normalized input: signed squares of the outputs, exact."""
-    deviations, variance = exact_normal(x)
-    return squares([dot(row, deviations) for row in W], variance)
-
-
-def dot(row, x):
-    return sum(w * e for w, e in zip(row, x, strict=True))
+    """The weights applied to the layer-normalized input."""
+    return normal(x, W)
 
 
 def second_derivative(method: str):
@@ -128,14 +125,13 @@ def second_derivative(method: str):
     rule="proved if, for every size, the second derivative of each output along every line of "
     "inputs is 0, so that the layer is w'x + b'",
     sabotage=("layernorm.symbolic.definitions.statistics", swapped("weight", "rms")),
-    **COMMON,
+    kind="proof",
 )
 def weight_and_batch_norm_are_reparameterizations() -> Finding:
     straight = {method: second_derivative(method) == 0 for method in ("weight", "batch")}
     answers = ", ".join(f"{m}: {'yes' if yes else 'no'}" for m, yes in straight.items())
-    return Finding(
-        verdict(all(straight.values())),
-        f"Is the output affine in the input, for every size? {answers}.",
+    return proved(
+        all(straight.values()), f"Is the output affine in the input, for every size? {answers}."
     )
 
 
@@ -148,15 +144,15 @@ def weight_and_batch_norm_are_reparameterizations() -> Finding:
         "layernorm.lab.claims.chapter_06_conditions.layer_output",
         lambda x: [float(sum(x))] * 3,
     ),
-    **COMMON,
+    kind="proof",
 )
 def layer_norm_is_no_reparameterization() -> Finding:
     ends = [[0, 1, 5], [4, 1, 0]]
     middle = [Fraction(p + q, 2) for p, q in zip(*ends, strict=True)]
     first, last = (layer_output(x)[0] for x in ends)
     halfway, got = (first + last) / 2, layer_output(middle)[0]
-    return Finding(
-        verdict(abs(got - halfway) > 0.01),
+    return proved(
+        abs(got - halfway) > 0.01,
         f"Between outputs {first:.3f} and {last:.3f} an affine layer would give {halfway:.3f} "
         f"halfway; layer normalization gives {got:.3f}.",
     )

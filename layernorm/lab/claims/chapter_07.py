@@ -6,25 +6,20 @@ The metric along the gain is in `chapter_07_gain.py`, what norms do while a netw
 
 from __future__ import annotations
 
+from itertools import product
+
 import torch
-from torch import Tensor
+from torch.autograd.functional import jacobian
 
 from layernorm import functional as F
 from layernorm.lab.analysis import fisher
 from layernorm.lab.analysis.fisher import draw
-from layernorm.lab.claims import Finding, claim
+from layernorm.lab.claims import Finding, adversary, claim
+from layernorm.lab.claims.checks import below, conditional, held, largest, less, proved
 
 GEOMETRY = "layernorm.symbolic.geometry"
 NATURAL = "layernorm.lab.analysis.fisher.natural"
 _natural = fisher.natural  # what mutants are made of
-
-
-def worst(x: Tensor) -> float:
-    return x.abs().max().item()
-
-
-def size(value: float, bound: float) -> str:
-    return f"{'below' if value < bound else 'above'} {bound:g}"
 
 
 def mean_instead(family, s):
@@ -34,32 +29,11 @@ def mean_instead(family, s):
     return sympy.diag(*family.mean(s))
 
 
-def without_bias(method, w, b, g, x):
-    """Mutant: the model forgets its bias."""
-    return _natural(method, w, 0 * b, g, x)
-
-
-def always_shared(method, w, b, g, x):
-    """Mutant: layer normalization, whatever was asked for."""
-    return _natural("layer", w, b, g, x)
-
-
-def half_homogeneous(method, w, b, g, x):
-    """Mutant: divides by the root of the length of each weight vector."""
-    return _natural("none", w / w.norm(dim=1, keepdim=True).sqrt(), b, g, x)
-
-
-def not_divided(a: Tensor) -> Tensor:
-    """Mutant: the derivative of the mean alone."""
-    return torch.eye(a.shape[1], dtype=a.dtype).expand(len(a), -1, -1) - 1 / a.shape[1]
-
-
 @claim(
     id="fisher-is-the-curvature-of-kl",
     statement="For a small change δ of the parameters the KL divergence of the model's output is "
     "½ δᵀFδ, with the Fisher matrix F.",
     kind="proof",
-    chapter="07",
     rule="SymPy, for Bernoulli, Gaussian and categorical outputs, H = 1 and 2: the KL divergence "
     "from its definition has gradient 0 and Hessian Cov/φ² in the natural parameters; float64, "
     "H = 3, with all normalizations: its Hessian in all parameters is E[∇log P ∇log Pᵀ] to 1e-12: "
@@ -72,24 +46,21 @@ def fisher_is_the_curvature_of_kl() -> Finding:
     from layernorm.symbolic.geometry import FAMILIES
 
     exact = True
-    for family in FAMILIES.values():
-        for units in (1, 2):
-            s, t = (sp.Matrix(sp.symbols(f"{n}:{units}", real=True)) for n in "st")
-            kl, at = family.kl(s, t), dict(zip(t, s, strict=True))
-            slope = sp.Matrix([kl.diff(k).subs(at) for k in t])
-            off = sp.hessian(kl, list(t)).subs(at) - family.covariance(s) / family.dispersion**2
-            exact &= all(sp.simplify(k) == 0 for k in [*slope, *off])
-    off = max(
-        worst(fisher.by_definition(f, m, *p) - fisher.by_curvature(f, m, *p))
-        for f in fisher.FAMILIES
-        for m in fisher.METHODS
-        for p in [fisher.model(3, 2, 4)]
-    )
-    return Finding(
-        "proved" if exact and off < 1e-12 else "refuted",
+    for family, units in product(FAMILIES.values(), (1, 2)):
+        s, t = (sp.Matrix(sp.symbols(f"{n}:{units}", real=True)) for n in "st")
+        kl, at = family.kl(s, t), dict(zip(t, s, strict=True))
+        slope = sp.Matrix([kl.diff(k).subs(at) for k in t])
+        off = sp.hessian(kl, list(t)).subs(at) - family.covariance(s) / family.dispersion**2
+        exact &= all(sp.simplify(k) == 0 for k in [*slope, *off])
+    off = 0.0
+    for pair in product(fisher.FAMILIES, fisher.METHODS):
+        p = fisher.model(3, 2, 4)
+        off = max(off, largest(fisher.by_definition(*pair, *p) - fisher.by_curvature(*pair, *p)))
+    return proved(
+        exact and off < 1e-12,
         f"In SymPy the two {'are' if exact else 'are not'} the same for the three families, H = 1 "
-        f"and 2; in float64, for five methods and H = 3, the difference is {size(off, 1e-12)}.",
-        numbers={"off": off},
+        f"and 2; in float64, for five methods and H = 3, the difference is {below(off, 1e-12)}.",
+        off=off,
     )
 
 
@@ -98,29 +69,27 @@ def fisher_is_the_curvature_of_kl() -> Finding:
     statement="The Fisher matrix of a generalized linear model is E[Cov[y|x]/φ² ⊗ [[xxᵀ, x], "
     "[xᵀ, 1]]].",
     kind="proof",
-    chapter="07",
     rule="SymPy: ∂s/∂θ = I ⊗ (xᵀ, 1) for H = 1 to 4 and 1 to 3 features, from which (12) follows "
     "by the chain rule for every family; and (12) equals E[∇log P ∇log Pᵀ] by autograd to 1e-12 "
     "for the three families: proved if both, else refuted",
-    sabotage=(NATURAL, without_bias),
+    # Mutant: the model forgets its bias.
+    sabotage=(NATURAL, lambda method, w, b, g, x: _natural(method, w, 0 * b, g, x)),
 )
 def fisher_of_the_standard_model() -> Finding:
     from layernorm.symbolic.geometry import GLM
 
-    same, off = True, 0.0
-    for units in range(1, 5):
-        for features in range(1, 4):
-            glm = GLM("bernoulli", "none", units, features)
-            same &= glm.jacobian(0) == glm.paper_jacobian(0)
+    models = [GLM("bernoulli", "none", *sizes) for sizes in product(range(1, 5), range(1, 4))]
+    same = all(glm.jacobian(0) == glm.paper_jacobian(0) for glm in models)
+    off = 0.0
     for family in fisher.FAMILIES:
         glm, numbers = GLM(family, "none", 2, 2, 3), fisher.model(2, 2, 3)
         printed = glm.evaluate(glm.kronecker_fisher(), *numbers)
-        off = max(off, worst(printed - fisher.by_definition(family, "none", *numbers)))
-    return Finding(
-        "proved" if same and off < 1e-12 else "refuted",
+        off = max(off, largest(printed - fisher.by_definition(family, "none", *numbers)))
+    return proved(
+        same and off < 1e-12,
         f"∂s/∂θ {'is' if same else 'is not'} I ⊗ (xᵀ, 1) for H = 1 to 4; against the definition, "
-        f"for three families, the difference is {size(off, 1e-12)}.",
-        numbers={"off": off},
+        f"for three families, the difference is {below(off, 1e-12)}.",
+        off=off,
     )
 
 
@@ -129,13 +98,13 @@ def fisher_of_the_standard_model() -> Finding:
     statement="The Fisher matrix of a normalized generalized linear model has the blocks "
     "E[Cov[yᵢ, yⱼ|x]/φ² · M], M made of gᵢχᵢ/σᵢ, 1 and (aᵢ − μᵢ)/σᵢ.",
     kind="proof",
-    chapter="07",
     rule="proved if for batch, weight and layer normalization no wᵢ occurs in the SymPy expression "
     "of another unit's output (H = 2 and 3) and (13) with (14) agrees with E[∇log P ∇log Pᵀ] by "
     "autograd to 1e-12 (Bernoulli, Gaussian; 2 cases); conditional if for batch and weight only; "
     "else refuted. The evidence adds, for layer normalization, what both say of the step δ = W, "
     "which changes no output",
-    sabotage=(NATURAL, always_shared),
+    # Mutant: layer normalization, whatever was asked for.
+    sabotage=(NATURAL, lambda method, w, b, g, x: _natural("layer", w, b, g, x)),
 )
 def fisher_of_the_normalized_model() -> Finding:
     from layernorm.symbolic.geometry import GLM
@@ -150,33 +119,34 @@ def fisher_of_the_normalized_model() -> Finding:
             printed = glm.evaluate(glm.fisher(paper=True), *numbers)
             true = fisher.by_definition(family, method, *numbers)
             shared = glm.natural(0)[0].has(*glm.w.row(1))
-            off[method] = max(off[method], worst(printed - true), float(shared))
+            off[method] = max(off[method], largest(printed - true), float(shared))
         printed_along += (step @ printed @ step).item()
         true_along += (step @ true @ step).item()
-    exact = {method: value < 1e-12 for method, value in off.items()}
-    evidence = (
-        f"(13) agrees with the definition to 1e-12 for "
-        f"{', '.join(m for m in exact if exact[m]) or 'no'} normalization. Under layer "
-        f"normalization the step δ = W changes no output, and its curvature is "
-        f"{abs(true_along):.1f}; (13) says {printed_along:.1f}."
+    exact = [method for method, value in off.items() if value < 1e-12]
+    return conditional(
+        {"batch", "weight"} <= set(exact),
+        "layer" in exact,
+        "every unit has its own μ and σ, as under batch and weight normalization",
+        f"(13) agrees with the definition to 1e-12 for {', '.join(exact) or 'no'} normalization. "
+        "Under layer normalization the step δ = W changes no output, and its curvature is "
+        f"{abs(true_along):.1f}; (13) says {printed_along:.1f}.",
+        holds=proved,
+        **off,
     )
-    if all(exact.values()):
-        return Finding("proved", evidence, numbers=off)
-    if not exact["batch"] or not exact["weight"]:
-        return Finding("refuted", evidence, numbers=off)
-    condition = "every unit has its own μ and σ, as under batch and weight normalization"
-    return Finding("conditional", evidence, condition=condition, numbers=off)
 
 
 @claim(
     id="missing-terms-shrink-with-width",
     statement="Under layer normalization equation (13) leaves out the share 2/(H + 1) of the trace "
     "of the weights' Fisher matrix, for independent Gaussian summed inputs.",
-    kind="property",
-    chapter="07",
-    rule="proved if for H = 3, 4, 8, 32 and 128 units (20,000 cases in all for each) the share is "
-    "2/(H + 1) to 5%, and σ ∂ā/∂a by autograd is I − (11ᵀ + āāᵀ)/H to 1e-12; else refuted",
-    sabotage=("layernorm.lab.analysis.fisher.sensitivity", not_divided),
+    rule="held if for H = 3, 4, 8, 32 and 128 units (20,000 cases in all for each) the share is "
+    "2/(H + 1) to 5%, and σ ∂ā/∂a by autograd is I − (11ᵀ + āāᵀ)/H to 1e-12 (times largest entry "
+    "over σ), also for the adversary's rows that vary; else refuted",
+    # Mutant: the derivative of the mean alone.
+    sabotage=(
+        "layernorm.lab.analysis.fisher.sensitivity",
+        lambda a: torch.eye(a.shape[1], dtype=a.dtype).expand(len(a), -1, -1) - 1 / a.shape[1],
+    ),
 )
 def missing_terms_shrink_with_width() -> Finding:
     ratio = {
@@ -185,18 +155,17 @@ def missing_terms_shrink_with_width() -> Finding:
     }
     off = 0.0
     for units in (2, 3, 8, 32):
-        a = draw(1, units)
-        true = torch.autograd.functional.jacobian(
-            lambda a: F.layer_norm(a, a.shape[1:], eps=0.0), a
-        )[0, :, 0]
-        off = max(off, worst(true * a.std(correction=0) - fisher.sensitivity(a)[0]))
+        for a in filter(adversary.varies, (draw(1, units), *adversary.rows(units).values())):
+            true = jacobian(lambda a: F.layer_norm(a, a.shape[1:], eps=0.0), a)[0, :, 0]
+            gap = largest(true * a.std(correction=0) - fisher.sensitivity(a)[0])
+            off = max(off, gap / adversary.conditioning(a))
     holds = all(abs(r - 1) < 0.05 for r in ratio.values()) and off < 1e-12
-    return Finding(
-        "proved" if holds else "refuted",
+    return held(
+        holds,
         f"For H = 3 to 128 the share is 2/(H + 1) {'to' if holds else 'but not to'} 5%, from "
         f"{ratio[3] / 2:.0%} to {ratio[128] * 2 / 129:.1%}; the formula behind it agrees with "
-        f"autograd to {'less' if off < 1e-12 else 'more'} than 1e-12.",
-        numbers={str(h): r for h, r in ratio.items()},
+        f"autograd to {less(off, 1e-12)}.",
+        **{str(h): r for h, r in ratio.items()},
     )
 
 
@@ -204,13 +173,15 @@ def missing_terms_shrink_with_width() -> Finding:
     id="doubling-the-norm-halves-the-curvature",
     statement="When the norm of a weight vector doubles, the curvature along it changes by a "
     "factor of ½, since σ doubles.",
-    kind="property",
-    chapter="07",
     rule="the block (wᵢ, wᵢ) of the Fisher matrix by autograd before and after wᵢ doubles, batch "
-    "and weight normalization, 5 models: proved if every entry is multiplied by ½ to 1e-9; else "
+    "and weight normalization, 5 models: held if every entry is multiplied by ½ to 1e-9; else "
     "refuted, and the evidence gives the factor, that of the block (wᵢ, wⱼ), and layer "
     "normalization's for one vector and for all of W",
-    sabotage=(NATURAL, half_homogeneous),
+    # Mutant: divides by the root of the length of each weight vector.
+    sabotage=(
+        NATURAL,
+        lambda m, w, *p: _natural("none", w / w.norm(dim=1, keepdim=True).sqrt(), *p),
+    ),
 )
 def doubling_the_norm_halves_the_curvature() -> Finding:
     one, every = slice(0, 1), slice(None)
@@ -223,12 +194,12 @@ def doubling_the_norm_halves_the_curvature() -> Finding:
         single.append(fisher.doubling("layer", one)[0])
         matrix.append(fisher.doubling("layer", every)[0])
     own, cross, single, matrix = (torch.stack(t).flatten() for t in (own, cross, single, matrix))
-    spread = (single.max() - single.min()).item()
-    evidence = (
+    many = single.max() - single.min() > 0.1
+    return held(
+        largest(own - 0.5) < 1e-9,
         f"The block (wᵢ, wᵢ) is multiplied by {own.median():.2f} and (wᵢ, wⱼ) by "
         f"{cross.median():.2f}; under layer normalization (wᵢ, wᵢ) by "
-        f"{'many different factors' if spread > 0.1 else 'one factor'} if one vector doubles and "
-        f"by {matrix.median():.2f} if all of W does."
+        f"{'many different factors' if many else 'one factor'} if one vector doubles and "
+        f"by {matrix.median():.2f} if all of W does.",
+        factor=own.median(),
     )
-    holds = worst(own - 0.5) < 1e-9
-    return Finding("proved" if holds else "refuted", evidence, numbers={"factor": own.median()})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import torch
 
 from layernorm.lab.analysis import fisher
 from layernorm.lab.analysis.fisher import draw, model
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.chapter_07 import NATURAL, _natural, worst
+from layernorm.lab.claims.chapter_07 import NATURAL, _natural
+from layernorm.lab.claims.checks import conditional, held, largest, less, proved
 
 
 def summed_inputs_only(method, w, b, g, x):
@@ -20,23 +23,11 @@ def gain_twice(method, w, b, g, x):
     return _natural(method, w, b, 2 * g, x)
 
 
-def always_layer(method, w, b, g, x):
-    """Mutant: layer normalization in the place of weight normalization."""
-    return _natural("layer" if method == "weight" else method, w, b, g, x)
-
-
-def always_normalized(method, w, b, g, x):
-    """Mutant: the standard model is layer normalized, too."""
-    return _natural("layer", w, b, torch.ones_like(g) if method == "none" else g, x)
-
-
 @claim(
     id="gain-metric-is-the-prediction-error",
     statement="Learning the gain of a batch- or layer-normalized model, the metric depends on the "
     "size of the prediction error only, E[Cov[y|x]]/φ².",
-    kind="property",
-    chapter="07",
-    rule="the gains' metric by autograd against E[Cov], 3 units and 8 cases, 5 models: proved if "
+    rule="the gains' metric by autograd against E[Cov], 3 units and 8 cases, 5 models: held if "
     "they agree to 1e-10 in all entries for batch and layer normalization and all three families; "
     "conditional if in the diagonal for batch normalization and Gaussian outputs only; else "
     "refuted. The evidence adds Bernoulli outputs with gains 1 and 10",
@@ -46,47 +37,39 @@ def gain_metric_is_the_prediction_error() -> Finding:
     off, diagonal = 0.0, 0.0
     for _ in range(5):
         p = model(3, 2, 8)
-        for method in ("batch", "layer"):
-            for family in fisher.FAMILIES:
-                gap = fisher.along_gain(family, method, *p) - fisher.mean_covariance(
-                    family, method, *p
-                )
-                off = max(off, worst(gap))
-                if (family, method) == ("gaussian", "batch"):
-                    diagonal = max(diagonal, worst(gap.diagonal()))
+        for method, family in product(("batch", "layer"), fisher.FAMILIES):
+            metrics = fisher.along_gain, fisher.mean_covariance
+            gap = torch.sub(*(metric(family, method, *p) for metric in metrics))
+            off = max(off, largest(gap))
+            if (family, method) == ("gaussian", "batch"):
+                diagonal = max(diagonal, largest(gap.diagonal()))
     w, x, zero = torch.ones(1, 1).double(), draw(20_000, 1), torch.zeros(1).double()
     ratio = {}
-    for gain in (1.0, 10.0):
+    for gain in (1, 10):
         p = (w, zero, zero + gain, x)
         printed = fisher.mean_covariance("bernoulli", "batch", *p)
         s = fisher.natural("batch", *p)
         true = (torch.sigmoid(s) * torch.sigmoid(-s) * (s / gain).square()).mean()
-        ratio[gain] = (printed / true).item()
-    evidence = (
+        ratio[f"gain_{gain}"] = (printed / true).item()
+    return conditional(
+        diagonal < 1e-10,
+        off < 1e-10,
+        "the normalization is batch normalization, the outputs are independent and the variance "
+        "of yᵢ is uncorrelated with (aᵢ − μᵢ)²/σᵢ² over the cases, as for Gaussian outputs",
         f"For Gaussian outputs and batch normalization the diagonal is E[Cov] to "
         f"{'1e-10' if diagonal < 1e-10 else 'no better than 1e-10'}; for a Bernoulli output of "
-        f"normally distributed cases E[Cov] is {ratio[1.0]:.1f} times the metric at gain 1 and "
-        f"{ratio[10.0]:.0f} times at gain 10."
+        f"normally distributed cases E[Cov] is {ratio['gain_1']:.1f} times the metric at gain 1 "
+        f"and {ratio['gain_10']:.0f} times at gain 10.",
+        largest=off,
+        **ratio,
     )
-    numbers = {"largest": off, "gain_1": ratio[1.0], "gain_10": ratio[10.0]}
-    if off < 1e-10:
-        return Finding("proved", evidence, numbers=numbers)
-    if diagonal >= 1e-10:
-        return Finding("refuted", evidence, numbers=numbers)
-    condition = (
-        "the normalization is batch normalization, the outputs are independent and the variance "
-        "of yᵢ is uncorrelated with (aᵢ − μᵢ)²/σᵢ² over the cases, as for Gaussian outputs"
-    )
-    return Finding("conditional", evidence, condition=condition, numbers=numbers)
 
 
 @claim(
     id="gain-metric-ignores-the-scale-of-inputs",
     statement="Learning the gain, batch- and layer-normalized models are more robust to the "
     "scaling of the input and of the weights than the standard model is.",
-    kind="property",
-    chapter="07",
-    rule="Gaussian and Bernoulli outputs, eps = 0, x and W times 0.1 and 10: proved if the gains' "
+    rule="Gaussian and Bernoulli outputs, eps = 0, x and W times 0.1 and 10: held if the gains' "
     "metric stays to 1e-10 under batch and layer normalization, and that of the lengths ‖wᵢ‖ of "
     "the standard model changes by 10% or more each time the input is scaled; else refuted",
     sabotage=(NATURAL, summed_inputs_only),
@@ -94,23 +77,20 @@ def gain_metric_is_the_prediction_error() -> Finding:
 def gain_metric_ignores_the_scale_of_inputs() -> Finding:
     moved, standard = 0.0, []
     w, b, g, x = model(3, 2, 8)
-    for family in ("gaussian", "bernoulli"):
-        for c in (0.1, 10.0):
-            for method in ("batch", "layer"):
-                before = fisher.along_gain(family, method, w, b, g, x)
-                for scaled in ((w, b, g, c * x), (c * w, b, g, x)):
-                    moved = max(moved, worst(fisher.along_gain(family, method, *scaled) - before))
-            before, after = (
-                fisher.along_gain(family, "none", w, b, g, k).trace() for k in (x, c * x)
-            )
-            standard.append((after / before).log().abs().exp().item())
-    holds = moved < 1e-10 and min(standard) > 1.1
-    return Finding(
-        "proved" if holds else "refuted",
+    for family, c in product(("gaussian", "bernoulli"), (0.1, 10.0)):
+        for method in ("batch", "layer"):
+            before = fisher.along_gain(family, method, w, b, g, x)
+            for scaled in ((w, b, g, c * x), (c * w, b, g, x)):
+                moved = max(moved, largest(fisher.along_gain(family, method, *scaled) - before))
+        before, after = (fisher.along_gain(family, "none", w, b, g, k).trace() for k in (x, c * x))
+        standard.append((after / before).log().abs().exp().item())
+    return held(
+        moved < 1e-10 and min(standard) > 1.1,
         f"With x or W ten times larger or smaller the gains' metric changes by "
-        f"{'less' if moved < 1e-10 else 'more'} than 1e-10; that of the lengths, with x, by "
+        f"{less(moved, 1e-10)}; that of the lengths, with x, by "
         f"factors of {min(standard):.0f} to {max(standard):.0f}.",
-        numbers={"moved": moved, "least": min(standard)},
+        moved=moved,
+        least=min(standard),
     )
 
 
@@ -118,12 +98,11 @@ def gain_metric_ignores_the_scale_of_inputs() -> Finding:
     id="length-metric-is-scaled-by-the-input",
     statement="In the standard model the metric along the length of the incoming weights is "
     "scaled by the norm of the input.",
-    kind="property",
-    chapter="07",
-    rule="one unit, x times 3: proved if the metric grows in proportion to ‖x‖² for Gaussian and "
+    rule="one unit, x times 3: held if the metric grows in proportion to ‖x‖² for Gaussian and "
     "Bernoulli outputs, and inputs turned to another direction at the same norm leave it (to "
     "1e-9); conditional if it grows so for Gaussian outputs only; else refuted",
-    sabotage=(NATURAL, always_normalized),
+    # Mutant: the standard model is layer normalized, too.
+    sabotage=(NATURAL, lambda m, w, b, g, x: _natural("layer", w, b, 1 + 0 * g, x)),
 )
 def length_metric_is_scaled_by_the_input() -> Finding:
     w, b, g, x = model(2, 2, 8)
@@ -133,20 +112,16 @@ def length_metric_is_scaled_by_the_input() -> Finding:
         grown[family] = (after / before).item()
     turn = torch.tensor([[0.0, 1.0], [-1.0, 0.0]]).double()
     same, turned = (fisher.along_gain("gaussian", "none", w, b, g, k)[0, 0] for k in (x, x @ turn))
-    evidence = (
+    return conditional(
+        abs(grown["gaussian"] - 9) <= 1e-9,
+        abs(grown["bernoulli"] - 9) < 1e-9 and abs(turned / same - 1) < 1e-9,
+        "the variance of the output does not depend on x, and 'norm' means the square of the "
+        "input's part along wᵢ",
         f"Inputs 3 times larger multiply the metric by {grown['gaussian']:.1f} for Gaussian and "
         f"by {grown['bernoulli']:.1f} for Bernoulli outputs, whose variance changes with x; turned "
-        f"by 90 degrees at the same norm they multiply it by {turned / same:.1f}."
+        f"by 90 degrees at the same norm they multiply it by {turned / same:.1f}.",
+        **grown,
     )
-    if abs(grown["gaussian"] - 9) > 1e-9:
-        return Finding("refuted", evidence, numbers=grown)
-    if abs(grown["bernoulli"] - 9) < 1e-9 and abs(turned / same - 1) < 1e-9:
-        return Finding("proved", evidence, numbers=grown)
-    condition = (
-        "the variance of the output does not depend on x, and 'norm' means the square of the "
-        "input's part along wᵢ"
-    )
-    return Finding("conditional", evidence, condition=condition, numbers=grown)
 
 
 @claim(
@@ -154,11 +129,11 @@ def length_metric_is_scaled_by_the_input() -> Finding:
     statement="Along the gain of weight normalization the metric is that of the standard model "
     "along the length of its weights: re-scaled inputs re-scale both.",
     kind="proof",
-    chapter="07",
     rule="SymPy: ∂sᵢ/∂gᵢ under weight normalization is the standard model's derivative along "
     "wᵢ/‖wᵢ‖, 1 to 3 units and features; and the metrics by autograd agree to 1e-12 for gains "
     "gᵢ = ‖wᵢ‖, all three families: proved if both, else refuted",
-    sabotage=(NATURAL, always_layer),
+    # Mutant: layer normalization in the place of weight normalization.
+    sabotage=(NATURAL, lambda m, *p: _natural("layer" if m == "weight" else m, *p)),
 )
 def weight_normalization_learns_lengths_as_without() -> Finding:
     import sympy as sp
@@ -166,21 +141,20 @@ def weight_normalization_learns_lengths_as_without() -> Finding:
     from layernorm.symbolic.geometry import GLM
 
     same, off = True, 0.0
-    for units in (1, 2, 3):
-        for features in (1, 2, 3):
-            normal, plain = (GLM("bernoulli", m, units, features) for m in ("weight", "none"))
-            for i in range(units):
-                own = list(normal.w.row(i))
-                length = sp.sqrt(sp.Add(*(v**2 for v in own)))
-                along = sp.Add(*(plain.natural(0)[i].diff(v) * v for v in own)) / length
-                same &= sp.expand(normal.natural(0)[i].diff(normal.g[i]) - along) == 0
+    for units, features in product((1, 2, 3), (1, 2, 3)):
+        normal, plain = (GLM("bernoulli", m, units, features) for m in ("weight", "none"))
+        for i in range(units):
+            own = list(normal.w.row(i))
+            length = sp.sqrt(sp.Add(*(v**2 for v in own)))
+            along = sp.Add(*(plain.natural(0)[i].diff(v) * v for v in own)) / length
+            same &= sp.expand(normal.natural(0)[i].diff(normal.g[i]) - along) == 0
     for family in fisher.FAMILIES:
         w, b, _, x = model(3, 2, 4)
         pair = (fisher.along_gain(family, m, w, b, w.norm(dim=1), x) for m in ("weight", "none"))
-        off = max(off, worst(torch.sub(*pair)))
-    return Finding(
-        "proved" if same and off < 1e-12 else "refuted",
+        off = max(off, largest(torch.sub(*pair)))
+    return proved(
+        same and off < 1e-12,
         f"The derivatives {'are' if same else 'are not'} the same for 1 to 3 units and features, "
-        f"and the metrics agree to {'less' if off < 1e-12 else 'more'} than 1e-12.",
-        numbers={"off": off},
+        f"and the metrics agree to {less(off, 1e-12)}.",
+        off=off,
     )

@@ -5,22 +5,20 @@ Those about gradients through time are in `chapter_08_gradients.py`.
 
 from __future__ import annotations
 
+from itertools import product
+
 import torch
 from torch import Tensor
 
 import layernorm
 from layernorm import functional as F
 from layernorm.lab.analysis import recurrence
-from layernorm.lab.claims import Finding, claim
+from layernorm.lab.claims import Finding, adversary, claim
+from layernorm.lab.claims.checks import LAYER_NORM, conditional, draw, held, largest, less, within
 
 STEP = "layernorm.lab.analysis.recurrence.step"
 _step, _layer_norm = recurrence.step, F.layer_norm  # what mutants are made of
 NETS, UNITS, INPUTS = 4, 48, 8
-
-
-def always_normalized(kind, *arguments):
-    """Mutant: layer normalization in every network."""
-    return _step("ln-" + kind.removeprefix("ln-"), *arguments)
 
 
 def never_normalized(kind, *arguments):
@@ -29,13 +27,7 @@ def never_normalized(kind, *arguments):
 
 
 def course(
-    kind: str,
-    steps: int = 200,
-    recurrent: float = 1.0,
-    drive: float = 1.0,
-    gain: float = 1.0,
-    eps: float = 0.0,
-    units: int = UNITS,
+    kind: str, steps=200, recurrent=1.0, drive=1.0, gain=1.0, units=UNITS
 ) -> recurrence.Course:
     """Networks with W_hh times `recurrent` and W_xh times `drive`, from the same draws each time.
 
@@ -46,51 +38,41 @@ def course(
     h = torch.randn(NETS, units, generator=generator, dtype=torch.float64)
     w_ih, w_hh = recurrence.draw(NETS, units, INPUTS)
     weights = drive * w_ih, recurrent * w_hh
-    return recurrence.follow(kind, x, h, *weights, gain, eps, directions=1)
+    return recurrence.follow(kind, x, h, *weights, gain, 0.0, directions=1)
 
 
 @claim(
     id="plain-rnn-grows-or-shrinks",
     statement="In a standard RNN the summed inputs tend to grow or shrink at every time step, "
     "which leads to exploding or vanishing gradients.",
-    kind="property",
-    chapter="08",
     rule="4 networks of 48 units, 200 steps without input, W_hh times 0.5 and 3. Refuted unless "
     "states and gradients of the ReLU network shrink tenfold (0.5) and grow tenfold (3) from step "
-    "50 to 200; proved if those of the tanh network do, too, and with inputs of variance 1; else "
+    "50 to 200; held if those of the tanh network do, too, and with inputs of variance 1; else "
     "conditional",
-    sabotage=(STEP, always_normalized),
+    # Mutant: layer normalization in every network.
+    sabotage=(STEP, lambda kind, *arguments: _step("ln-" + kind.removeprefix("ln-"), *arguments)),
 )
 def plain_rnn_grows_or_shrinks() -> Finding:
     size, slope = {}, {}
-    for kind in ("relu", "tanh"):
-        for drive in (0.0, 1.0):
-            for scale in (0.5, 3.0):
-                seen = course(kind, recurrent=scale, drive=drive)
-                key = kind, drive, scale
-                size[key] = (seen.size[-1] - seen.size[50]).mean().item()
-                slope[key] = seen.exponents[:, 0].mean().item() * 150 / 2.302585
+    for kind, drive, scale in product(("relu", "tanh"), (0.0, 1.0), (0.5, 3.0)):
+        seen = course(kind, recurrent=scale, drive=drive)
+        size[kind, drive, scale] = (seen.size[-1] - seen.size[50]).mean().item()
+        slope[kind, drive, scale] = seen.exponents[:, 0].mean().item() * 150 / 2.302585
 
     def moves(*key) -> bool:
         return all(t[*key, 0.5] < -1 and t[*key, 3.0] > 1 for t in (size, slope))
 
-    relu, tanh = moves("relu", 0.0), moves("tanh", 0.0)
     far = -slope["tanh", 0.0, 0.5] > 10 and slope["tanh", 0.0, 3.0] > 10
-    evidence = (
+    return conditional(
+        moves("relu", 0.0),
+        moves("tanh", 0.0) and moves("tanh", 1.0) and moves("relu", 1.0),
+        "it is said of gradients; summed inputs cannot keep growing behind a bounded activation "
+        "function, nor keep shrinking where inputs arrive",
         f"From step 50 to 200 ReLU states change by factors of 10^{size['relu', 0.0, 0.5]:.0f} and "
         f"10^{size['relu', 0.0, 3.0]:.0f}, tanh states by 10^{size['tanh', 0.0, 0.5]:.0f} and "
         f"{10 ** size['tanh', 0.0, 3.0]:.0f}, and with inputs tanh states do not change; tanh "
-        f"gradients shrink and grow by {'more' if far else 'less'} than 10^10 all the same."
+        f"gradients shrink and grow by {'more' if far else 'less'} than 10^10 all the same.",
     )
-    if not relu:
-        return Finding("refuted", evidence, numbers={"relu": size["relu", 0.0, 3.0]})
-    if tanh and moves("tanh", 1.0) and moves("relu", 1.0):
-        return Finding("proved", evidence)
-    condition = (
-        "it is said of gradients; summed inputs cannot keep growing behind a bounded activation "
-        "function, nor keep shrinking where inputs arrive"
-    )
-    return Finding("conditional", evidence, condition=condition)
 
 
 def states(w_ih: Tensor, w_hh: Tensor, x: Tensor, h: Tensor, eps: float) -> Tensor:
@@ -105,67 +87,79 @@ def states(w_ih: Tensor, w_hh: Tensor, x: Tensor, h: Tensor, eps: float) -> Tens
 @claim(
     id="ln-rnn-ignores-the-scale-of-summed-inputs",
     statement="A layer-normalized RNN is invariant to re-scaling all of its summed inputs.",
-    kind="property",
-    chapter="08",
-    rule="4 networks, 100 steps with inputs: refuted if W_xh and W_hh both times 0.01 or 100 "
-    "change a state by 1e-9 at eps = 0; proved if the same holds at eps = 1e-5, for a negative "
-    "factor and for W_hh alone; else conditional",
+    rule="4 networks and the adversary's W_hh, 100 steps with inputs: refuted if W_xh and W_hh "
+    "both times 0.01 or 100 change a state by 1e-9 at eps = 0; held if the same holds at "
+    "eps = 1e-5, for a negative factor and for W_hh alone; else conditional",
     sabotage=(STEP, never_normalized),
 )
 def ln_rnn_ignores_the_scale_of_summed_inputs() -> Finding:
     off = dict.fromkeys(("both", "eps", "negative", "one"), 0.0)
-    for seed in range(4):
-        w_ih, w_hh = (w[0] for w in recurrence.draw(1, UNITS, INPUTS, seed))
+    drawn = [[w[0] for w in recurrence.draw(1, UNITS, INPUTS, seed)] for seed in range(4)]
+    hard = [(drawn[0][0], w) for w in adversary.matrices(UNITS, UNITS, huge=1e6).values()]
+    for w_ih, w_hh in (*drawn, *hard):
         x, h = torch.randn(100, INPUTS).double(), torch.randn(UNITS).double()
         base = {eps: states(w_ih, w_hh, x, h, eps) for eps in (0.0, 1e-5)}
-
-        def gap(a: float, b: float, eps: float = 0.0) -> float:
-            moved = states(a * w_ih, b * w_hh, x, h, eps)  # noqa: B023
-            return (moved - base[eps]).abs().max().item()  # noqa: B023
-
-        seen = {"both": max(gap(c, c) for c in (0.01, 100.0)), "eps": gap(0.01, 0.01, 1e-5)}
-        seen |= {"negative": gap(-1.0, -1.0), "one": gap(1.0, 3.0)}
-        off = {name: max(off[name], value) for name, value in seen.items()}
-    evidence = (
-        f"Both matrices times 0.01 or 100 change the states by "
-        f"{'less' if off['both'] < 1e-9 else 'more'} than 1e-9; at eps = 1e-5 by up to "
-        f"{off['eps']:.2f}, both times -1 by up to {off['negative']:.1f}, W_hh alone times 3 by up "
-        f"to {off['one']:.1f}."
+        for name, a, b, eps in (
+            ("both", 0.01, 0.01, 0.0),
+            ("both", 100.0, 100.0, 0.0),
+            ("eps", 0.01, 0.01, 1e-5),
+            ("negative", -1.0, -1.0, 0.0),
+            ("one", 1.0, 3.0, 0.0),
+        ):
+            moved = states(a * w_ih, b * w_hh, x, h, eps) - base[eps]
+            off[name] = max(off[name], largest(moved))
+    return conditional(
+        off["both"] < 1e-9,
+        max(off.values()) < 1e-9,
+        "both weight matrices take the same positive factor, and eps = 0",
+        f"Both matrices times 0.01 or 100 change the states by {less(off['both'], 1e-9)}; at "
+        f"eps = 1e-5 by up to {off['eps']:.2f}, both times -1 by up to {off['negative']:.1f}, W_hh "
+        f"alone times 3 by up to {off['one']:.1f}.",
+        **off,
     )
-    if off["both"] >= 1e-9:
-        return Finding("refuted", evidence, numbers=off)
-    if max(off.values()) < 1e-9:
-        return Finding("proved", evidence, numbers=off)
-    condition = "both weight matrices take the same positive factor, and eps = 0"
-    return Finding("conditional", evidence, condition=condition, numbers=off)
 
 
 @claim(
     id="ln-rnn-state-stays-in-range",
     statement="Layer normalization stabilizes the hidden states of recurrent networks: they stay "
     "in one range, whatever the weights.",
-    kind="property",
-    chapter="08",
-    rule="tanh and ReLU, W_hh times 0.01 to 100, with and without inputs, 50 steps, gain 1: "
-    "proved if the root mean square of every state from step 10 on lies between 0.3 and 1; else "
-    "refuted. The evidence adds the plain networks of the same weights",
+    rule="tanh and ReLU, random W_hh times 0.01 to 100 and the adversary's W_hh with both signs, "
+    "with and without inputs, 50 steps, gain 1: held if the root mean square of every state from "
+    "step 10 on lies between 0.3 and 1; conditional if for random weights, and below 1 for all; "
+    "else refuted. The evidence adds the plain networks of the same random weights",
     sabotage=(STEP, never_normalized),
 )
 def ln_rnn_state_stays_in_range() -> Finding:
-    low, high, plain = 0.0, -99.0, []
-    for f in ("tanh", "relu"):
-        for scale in (0.01, 1.0, 100.0):
-            for drive in (0.0, 1.0):
-                size = course("ln-" + f, 50, scale, drive).size[10:]
-                low, high = min(low, size.min().item()), max(high, size.max().item())
-            plain += course(f, 50, scale, 0.0).size[-1].tolist()
-    holds = 10**low > 0.3 and 10**high < 1
-    return Finding(
-        "proved" if holds else "refuted",
-        f"Layer-normalized states have root mean squares "
-        f"{'between 0.3 and 1' if holds else 'outside 0.3 to 1'}; those of plain networks, without "
-        f"input, reach from 10^{min(plain):.0f} to 10^{max(plain):.0f} after 50 steps.",
-        numbers={"low": low, "high": high},
+    drawn, plain = [], []
+    for f, scale in product(("tanh", "relu"), (0.01, 1.0, 100.0)):
+        drawn += [course("ln-" + f, 50, scale, drive).size[10:] for drive in (0.0, 1.0)]
+        plain += course(f, 50, scale, 0.0).size[-1].tolist()
+    low, high = (10 ** end(torch.stack(drawn)).item() for end in (torch.min, torch.max))
+    hard = adversary.matrices(UNITS, UNITS, huge=1e6)
+    w_hh = torch.stack([sign * w for sign in (1, -1) for w in hard.values()])
+    nets = len(w_hh)
+    x, h = draw(50, nets, INPUTS), draw(nets, UNITS)
+    w_ih, _ = recurrence.draw(nets, UNITS, INPUTS)
+    against = torch.stack(
+        [
+            10 ** recurrence.follow("ln-" + f, x, h, drive * w_ih, w_hh, directions=1).size[10:]
+            for f, drive in product(("tanh", "relu"), (0.0, 1.0))
+        ]
+    )
+    least = dict(zip(hard, against.amin((0, 1)).view(2, -1).amin(0).tolist(), strict=True))
+    told = ", ".join(f"{size:.2f} ({name})" for name, size in least.items() if size < 0.3)
+    return conditional(
+        low > 0.3 and max(high, against.max()) < 1 + 1e-12,
+        min(least.values()) > 0.3,
+        "the weights are random, or the upper bound alone is meant: at gain 1 the root mean square "
+        "is at most 1 for any weights, but no lower bound holds for all",
+        f"For random weights the states have root mean squares "
+        f"{'between 0.3 and 1' if low > 0.3 and high < 1 else 'outside 0.3 to 1'}; the adversary "
+        f"brings them down to {told or '0.3 at least'} and not above 1. Those of plain networks, "
+        f"without input, reach from 10^{min(plain):.0f} to 10^{max(plain):.0f} after 50 steps.",
+        low=low,
+        high=high,
+        adversary=min(least.values()),
     )
 
 
@@ -181,42 +175,36 @@ def remembering(x, normalized_shape, weight=None, bias=None, eps=1e-5, seen=[]):
     id="statistics-of-the-current-step",
     statement="The normalization of a layer-normalized RNN depends on the summed inputs of the "
     "current time step alone, so sequences may have any length.",
-    kind="property",
-    chapter="08",
-    rule="LayerNormRNN, 3 sequences of 50 steps: proved if its first 1, 7 and 49 states do not "
-    "change by 1e-12 when the rest is cut off or replaced, and the state of step t is one step of "
-    "eq. (4) from that of step t - 1 to 1e-12; else refuted",
-    sabotage=("layernorm.functional.layer_norm", remembering),
+    rule="LayerNormRNN, 3 random sequences of 50 steps and the adversary's inputs: held if its "
+    "first 1, 7 and 49 states do not change by 1e-12 when the rest is cut off or replaced, and the "
+    "state of step t is one step of eq. (4) from that of step t - 1 to 1e-12; else refuted",
+    sabotage=(LAYER_NORM, remembering),
 )
 def statistics_of_the_current_step() -> Finding:
-    net, x = layernorm.LayerNormRNN(5, 16).double(), torch.randn(50, 3, 5).double()
-    off = 0.0
+    net, off = layernorm.LayerNormRNN(5, 16).double(), 0.0
+    hard = adversary.matrices(150, 5, huge=1e6).values()
     with torch.no_grad():
-        y, _ = net(x)
-        for t in (1, 7, 49):
-            other = torch.cat([x[:t], 9 * torch.randn(50 - t, 3, 5).double()])
-            for inputs in (x[:t], other):
-                off = max(off, (net(inputs)[0][:t] - y[:t]).abs().max().item())
-        a = y[:-1] @ net.weight_hh_l0.T + x[1:] @ net.weight_ih_l0.T
-        eps = 1e-5
-        standard = (a - a.mean(-1, keepdim=True)) / (
-            a.var(-1, correction=0, keepdim=True) + eps
-        ).sqrt()
-        off = max(off, (torch.tanh(standard) - y[1:]).abs().max().item())
-    return Finding(
-        "proved" if off < 1e-12 else "refuted",
-        f"What comes later changes the states by {'less' if off < 1e-12 else 'more'} than 1e-12, "
-        "and so do they differ from one step of eq. (4) from the one before.",
-        numbers={"off": off},
+        for x in (torch.randn(50, 3, 5).double(), *(a.view(50, 3, 5) for a in hard)):
+            y, _ = net(x)
+            for t in (1, 7, 49):
+                other = torch.cat([x[:t], 9 * torch.randn(50 - t, 3, 5).double()])
+                off = max(off, *(largest(net(inputs)[0][:t] - y[:t]) for inputs in (x[:t], other)))
+            a = y[:-1] @ net.weight_hh_l0.T + x[1:] @ net.weight_ih_l0.T
+            spread = (a.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+            one_step = torch.tanh((a - a.mean(-1, keepdim=True)) / spread)
+            off = max(off, largest(one_step - y[1:]))
+    return within(
+        1e-12,
+        "Other inputs at later steps change the states by {less}, and each state is one step of "
+        "eq. (4) from the state before, to {less}.",
+        off=off,
     )
 
 
 @claim(
     id="one-gain-and-bias-for-all-steps",
     statement="A layer-normalized RNN has one set of gains and biases, shared over all time steps.",
-    kind="property",
-    chapter="08",
-    rule="LayerNormRNN of 16 units: proved if its state holds one gain and one bias of 16 numbers, "
+    rule="LayerNormRNN of 16 units: held if its state holds one gain and one bias of 16 numbers, "
     "its two matrices and nothing else, and the same after sequences of 1, 10 "
     "and 1000 steps; else refuted",
     sabotage=("layernorm.LayerNormRNN", torch.nn.RNN),
@@ -230,7 +218,4 @@ def one_gain_and_bias_for_all_steps() -> Finding:
     one_pair = {"ln_weight_l0": (16,), "ln_bias_l0": (16,)}
     matrices = {"weight_ih_l0": (16, 5), "weight_hh_l0": (16, 16)}
     holds = names == sorted(net.state_dict()) and shapes == one_pair | matrices
-    return Finding(
-        "proved" if holds else "refuted",
-        f"The parameters are {', '.join(names)}, whatever the number of steps.",
-    )
+    return held(holds, f"The parameters are {', '.join(names)}, whatever the number of steps.")

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from layernorm import recurrent
-from layernorm.lab.claims import Finding, claim
+from layernorm.lab.claims import Finding, adversary, claim
+from layernorm.lab.claims.checks import LAYER_NORM, conditional, draw, held, largest
 from layernorm.recurrent import definition
 from layernorm.recurrent.variants import VARIANTS
 
-LSTM = "layernorm.recurrent.definition.lstm"
-LAYERS = ("LayerNormRNN", "LayerNormLSTM", "LayerNormGRU")
+LSTM, TABLE = "layernorm.recurrent.definition.lstm", "layernorm.recurrent.variants.VARIANTS"
 _lstm = definition.lstm
 
 
@@ -29,16 +29,21 @@ def layer(name: str = "LayerNormLSTM", inputs: int = 3, hidden: int = 5, **optio
     return made
 
 
-def draw(*shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64)
+def every_layer():
+    """Each layer, and each with gates held open, closed, and some open and some closed."""
+    for name, gates in (("RNN", 1), ("LSTM", 4), ("GRU", 3)):
+        made = layer(f"LayerNorm{name}")
+        yield made
+        for b in adversary.gates(5, gates).values() if gates > 1 else ():
+            with torch.no_grad():
+                made.bias_ih_l0.copy_(b)
+            yield made
 
 
-def largest(x: Tensor) -> float:
-    return x.abs().max().item()
-
-
-def verdict(holds: bool) -> str:
-    return "proved" if holds else "refuted"
+def sequences(steps: int) -> Tensor:
+    """Four random sequences of three inputs, and the adversary's."""
+    hard = torch.stack([*adversary.matrices(steps, 3, huge=1e6).values()], 1)
+    return torch.cat([draw(steps, 4, 3), hard], 1)
 
 
 def in_pieces(made, x: Tensor, *cuts: int) -> Tensor:
@@ -62,63 +67,57 @@ def first_step_louder(x, batch_sizes, h0, c0, weights, eps=1e-5, variant="paper"
     id="parameters-independent-of-length",
     statement="One set of gains and biases is shared over all time steps: the number of parameters "
     "does not depend on the length of the sequences, and every step computes the same.",
-    kind="property",
-    chapter="09",
-    rule="RNN, LSTM and GRU, float64, sequences of 1, 10 and 100 steps: proved if the state "
-    "dictionary keeps its entries and each bit of them, and a sequence handed over in pieces of 1, "
-    "6, 33 and 60 steps has the outputs of the whole to 1e-9",
+    rule="RNN, LSTM and GRU, also with saturated gates, float64, sequences of 1, 10 and 100 steps "
+    "and the adversary's inputs: held if the state dictionary keeps its entries and each bit of "
+    "them, and a sequence handed over in pieces of 1, 6, 33 and 60 steps has the outputs of the "
+    "whole to 1e-9",
     sabotage=(LSTM, first_step_louder),
 )
 def parameters_independent_of_length() -> Finding:
     same, apart = True, 0.0
-    for name in LAYERS:
-        made = layer(name)
+    for made in every_layer():
         before = {key: value.clone() for key, value in made.state_dict().items()}
         for steps in (1, 10, 100):
-            whole = made(x := draw(steps, 4, 3))[0]
+            whole = made(x := sequences(steps))[0]
         after = made.state_dict()
         same &= list(before) == list(after) and all(torch.equal(before[k], after[k]) for k in after)
         apart = max(apart, largest(in_pieces(made, x, 1, 7, 40) - whole))
-    return Finding(
-        verdict(same and apart < 1e-9),
+    return held(
+        same and apart < 1e-9,
         f"After 1, 10 and 100 steps the state dictionaries are {'the same' if same else 'others'}; "
-        f"in pieces the outputs are {'equal' if apart < 1e-9 else 'not equal'} to 1e-9.",
-        numbers={"largest_difference": apart},
+        f"in pieces the outputs are {'equal' if apart < 1e-9 else 'not equal'} to 1e-9, with "
+        "saturated gates and against the adversary, too.",
+        largest_difference=apart,
     )
-
-
-def by_all_steps(x, batch_sizes, h0, c0, weights, eps=1e-5, variant="paper", reverse=False):
-    """Mutant: inputs are centered over the steps of the sequence."""
-    return _lstm(x - x.mean(0), batch_sizes, h0, c0, weights, eps, variant, reverse)
 
 
 @claim(
     id="longer-sequences-need-no-statistics",
     statement="A recurrent net with layer normalization takes test sequences that are longer than "
     "all training sequences: there are no statistics that could be missing for the further steps.",
-    kind="property",
-    chapter="09",
-    rule="RNN, LSTM and GRU, float64, after sequences of up to 20 steps in training: proved if the "
-    "layer has no buffers, its outputs are the same in both modes to the last bit, and the first "
-    "20 outputs of 100 steps are those of the first 20 steps alone to 1e-9",
-    sabotage=(LSTM, by_all_steps),
+    rule="RNN, LSTM and GRU, also with saturated gates, float64, after sequences of up to 20 steps "
+    "in training, random inputs and the adversary's: held if the layer has no buffers, its outputs "
+    "are the same in both modes to the last bit, and the first 20 outputs of 100 steps are those "
+    "of the first 20 steps alone to 1e-9",
+    # Mutant: inputs are centered over the steps of the sequence.
+    sabotage=(LSTM, lambda x, *rest, **options: _lstm(x - x.mean(0), *rest, **options)),
 )
 def longer_sequences_need_no_statistics() -> Finding:
     stored, same, apart = 0, True, 0.0
-    for name in LAYERS:
-        made = layer(name)
+    for made in every_layer():
         for steps in (5, 20):
-            made(draw(steps, 4, 3))
+            made(sequences(steps))
         stored += len(list(made.buffers()))
-        x = draw(100, 4, 3)
+        x = sequences(100)
         training, evaluation = made.train()(x)[0], made.eval()(x)[0]
         same &= torch.equal(training, evaluation)
         apart = max(apart, largest(made(x[:20])[0] - evaluation[:20]))
-    return Finding(
-        verdict(stored == 0 and same and apart < 1e-9),
+    return held(
+        stored == 0 and same and apart < 1e-9,
         f"{stored} buffers; {'the same' if same else 'other'} outputs in both modes; the first 20 "
-        f"of 100 steps are {'unchanged' if apart < 1e-9 else 'changed'} to 1e-9.",
-        numbers={"largest_difference": apart},
+        f"of 100 steps are {'unchanged' if apart < 1e-9 else 'changed'} to 1e-9, with saturated "
+        "gates and against the adversary, too.",
+        largest_difference=apart,
     )
 
 
@@ -134,15 +133,15 @@ def centered_only(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     statement="An LSTM with eqs. (20) to (22) cannot tell a loud input from a soft one: positive "
     "factors on single inputs change nothing, and of a single feature only the sign is left. Where "
     "both terms are normalized together, or not at all, the scale is heard.",
-    kind="property",
-    chapter="09",
-    rule="float64, eps = 0, each input of 20 steps times its own factor between 0.1 and 10: proved "
-    "if the outputs of paper and carried change by less than 1e-9 and those of joint, per_gate and "
-    "cell_only by more than 1e-3; so too for one feature, replaced by its sign",
-    sabotage=("layernorm.functional.layer_norm", centered_only),
+    rule="float64, eps = 0, each input of 20 steps times its own factor between 0.1 and 10: "
+    "refuted unless the outputs of paper and carried change by less than 1e-9, with saturated "
+    "gates, too, and those of joint, per_gate and cell_only by more than 1e-3; so too for one "
+    "feature, replaced by its sign; held if the latter are heard with saturated gates as well; "
+    "else conditional",
+    sabotage=(LAYER_NORM, centered_only),
 )
 def scale_of_the_input_is_lost() -> Finding:
-    changes = {variant: [] for variant in VARIANTS}
+    deaf, heard, saturated = [], [], []
     for inputs in (3, 1):
         x = draw(20, 4, inputs)
         factors = 10 ** (2 * torch.rand(20, 4, 1, dtype=torch.float64) - 1)
@@ -150,14 +149,27 @@ def scale_of_the_input_is_lost() -> Finding:
         for variant in VARIANTS:
             made = layer(inputs=inputs, variant=variant, eps=0.0)
             start = draw(1, 4, 5), draw(1, 4, 5)  # W_h 0 has no spread to divide by
-            changes[variant].append(largest(made(x, start)[0] - made(other, start)[0]))
-    deaf = max(changes["paper"] + changes["carried"])
-    heard = min(changes["joint"] + changes["per_gate"] + changes["cell_only"])
-    return Finding(
-        verdict(deaf < 1e-9 and heard > 1e-3),
-        f"paper and carried {'do not change' if deaf < 1e-9 else 'change'} (to 1e-9); joint, "
-        f"per_gate and cell_only {'do' if heard > 1e-3 else 'may not'}.",
-        numbers={"paper_and_carried": deaf, "others": heard},
+            changes = [largest(made(x, start)[0] - made(other, start)[0])]
+            for b in adversary.gates(5, 4).values():
+                with torch.no_grad():
+                    made.bias_ih_l0.copy_(b)
+                changes.append(largest(made(x, start)[0] - made(other, start)[0]))
+            if variant in ("paper", "carried"):
+                deaf += changes
+            else:
+                heard.append(changes[0])
+                saturated += changes[1:]
+    return conditional(
+        max(deaf) < 1e-9 and min(heard) > 1e-3,
+        min(saturated) > 1e-3,
+        "what is heard is said of gates that are not saturated",
+        f"paper and carried {'do not change' if max(deaf) < 1e-9 else 'change'} (to 1e-9), with "
+        f"saturated gates, too; joint, per_gate and cell_only "
+        f"{'do' if min(heard) > 1e-3 else 'may not'}, and with saturated gates "
+        f"{'do, too' if min(saturated) > 1e-3 else 'need not'}.",
+        paper_and_carried=max(deaf),
+        others=min(heard),
+        saturated=min(saturated),
     )
 
 
@@ -185,15 +197,10 @@ def torchscript_example(x: Tensor, made) -> Tensor:
     id="published-cell-is-the-papers",
     statement="The layer-normalized cell of PyTorch's TorchScript example, which NeMo and others "
     "copied, computes the paper's eqs. (20) to (22).",
-    kind="property",
-    chapter="09",
-    rule="20 steps from a zero state, float64, the same weights, no b: proved if the example's "
+    rule="20 steps from a zero state, float64, the same weights, no b: held if the example's "
     "outputs equal those of the variant paper to 1e-9 at all steps; refuted if they do at the "
     "first step, differ by more than 1e-3 later, and equal those of the variant carried",
-    sabotage=(
-        "layernorm.recurrent.variants.VARIANTS",
-        {**VARIANTS, "paper": VARIANTS["carried"]},
-    ),
+    sabotage=(TABLE, {**VARIANTS, "paper": VARIANTS["carried"]}),
 )
 def published_cell_is_the_papers() -> Finding:
     made = {name: layer(bias=False, variant=name) for name in ("paper", "carried")}
@@ -206,11 +213,11 @@ def published_cell_is_the_papers() -> Finding:
     first, later = away["paper"][0].item(), largest(away["paper"][1:])
     if not equal["paper"] and not (first < 1e-9 and later > 1e-3 and equal["carried"]):
         raise ArithmeticError(f"neither rule applies: {away}")
-    return Finding(
-        verdict(equal["paper"]),
+    return held(
+        equal["paper"],
         "From the same weights the first outputs agree to 1e-9; later ones "
         + ("agree too." if equal["paper"] else "do not, and equal those of the variant carried."),
-        numbers={"later": later},
+        later=later,
     )
 
 
@@ -218,15 +225,10 @@ def published_cell_is_the_papers() -> Finding:
     id="carried-normalized-cell-cannot-count",
     statement="A cell that is carried normalized cannot accumulate: with its gates held open it "
     "stays where it is after the first step, while the paper's cell counts the steps.",
-    kind="property",
-    chapter="09",
-    rule="gates open (b = 40), candidates +1 and -1, eps = 0, 50 steps: proved if after t steps "
+    rule="gates open (b = 40), candidates +1 and -1, eps = 0, 50 steps: held if after t steps "
     "every cell of the variant paper is t times its candidate and every cell of the variant "
     "carried its candidate, to 1e-9 and for all t",
-    sabotage=(
-        "layernorm.recurrent.variants.VARIANTS",
-        {**VARIANTS, "carried": VARIANTS["paper"]},
-    ),
+    sabotage=(TABLE, {**VARIANTS, "carried": VARIANTS["paper"]}),
 )
 def carried_normalized_cell_cannot_count() -> Finding:
     candidate = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
@@ -240,10 +242,10 @@ def carried_normalized_cell_cannot_count() -> Finding:
             state = made(draw(1, 1), state)
             wanted = candidate * (t if variant == "paper" else 1)
             away[variant] = max(away[variant], largest(state[1] - wanted))
-    counts, stays = (away[variant] < 1e-9 for variant in ("paper", "carried"))
-    return Finding(
-        verdict(counts and stays),
+    counts, stays = (off < 1e-9 for off in away.values())
+    return held(
+        counts and stays,
         f"Over 50 steps the paper's cell {'counts' if counts else 'does not count'}, and the "
         f"carried one {'stays at 1' if stays else 'does not stay'}.",
-        numbers=away,
+        **away,
     )

@@ -7,7 +7,7 @@ import torch
 from layernorm import functional as F
 from layernorm import recurrent
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.chapter_09 import draw, largest, verdict
+from layernorm.lab.claims.checks import LAYER_NORM, draw, held, largest
 
 
 def overwrites_gains(*args, **options):
@@ -24,9 +24,7 @@ def overwrites_gains(*args, **options):
     statement="Gains start at 1 and biases at 0, so that each term of the gates' summed inputs "
     "starts with unit variance. An initializer that draws all parameters alike, as NeMo's copy "
     "does, overwrites the gains and leaves a spread of about 1/sqrt(3 H).",
-    kind="property",
-    chapter="09",
-    rule="H of 64 and 256, float64: proved if all gains are 1 and all biases of norms 0 before and "
+    rule="H of 64 and 256, float64: held if all gains are 1 and all biases of norms 0 before and "
     "after reset_parameters, each normalized term has mean square 1 to 1e-3, and with gains drawn "
     "uniformly from +-1/sqrt(H) its root mean square is 1/sqrt(3 H) to 10%",
     sabotage=("layernorm.recurrent.LayerNormLSTM", overwrites_gains),
@@ -47,12 +45,13 @@ def gains_start_at_one() -> Finding:
         overwritten.append(spread * (3 * hidden) ** 0.5)
     ones = all(abs(value - 1) < 1e-3 for value in unit)
     shrunk = all(abs(value - 1) < 0.1 for value in overwritten)
-    return Finding(
-        verdict(kept and ones and shrunk),
+    return held(
+        kept and ones and shrunk,
         f"Gains and biases {'are' if kept else 'are not'} 1 and 0, and the terms "
         f"{'have' if ones else 'do not have'} unit variance; drawn gains "
         f"{'shrink' if shrunk else 'do not shrink'} them to 1/sqrt(3 H), within 10%.",
-        numbers={"overwritten_64": overwritten[0], "overwritten_256": overwritten[1]},
+        overwritten_64=overwritten[0],
+        overwritten_256=overwritten[1],
     )
 
 
@@ -67,12 +66,10 @@ def gain_and_bias_swapped(x, normalized_shape, weight=None, bias=None, eps=1e-5)
     id="printed-start-can-learn",
     statement="The start that the supplement prints below eq. (22), every α at 0 and every β at 1, "
     "is usable, with α the gain and β the bias as in eq. (15).",
-    kind="property",
-    chapter="09",
-    rule="LSTM of eqs. (20) to (22), 10 steps: proved if its output depends on its input and a "
+    rule="LSTM of eqs. (20) to (22), 10 steps: held if its output depends on its input and a "
     "gradient reaches both weight matrices; refuted if the output is the same for every input and "
     "the gradient exactly 0",
-    sabotage=("layernorm.functional.layer_norm", gain_and_bias_swapped),
+    sabotage=(LAYER_NORM, gain_and_bias_swapped),
 )
 def printed_start_can_learn() -> Finding:
     made = recurrent.LayerNormLSTM(3, 5, backend="reference").double()
@@ -85,9 +82,10 @@ def printed_start_can_learn() -> Finding:
     (y * draw(*y.shape)).sum().backward()
     gradient = max(largest(made.weight_ih_l0.grad), largest(made.weight_hh_l0.grad))
     change = largest(made(draw(10, 4, 3))[0] - y)
-    return Finding(
-        verdict(change > 0 and gradient > 0),
+    return held(
+        change > 0 and gradient > 0,
         f"Another input {'changes' if change > 0 else 'does not change'} the output, and the "
         f"weights' gradient is {'not ' if gradient > 0 else ''}0.",
-        numbers={"change": change, "gradient": gradient},
+        change=change,
+        gradient=gradient,
     )

@@ -1,25 +1,24 @@
 """Claims about recurrent batch normalization that chapter 10 decides: steps, padding, the future.
 
-Those about gradients are in `chapter_10_gradients.py`.
 What holds of any sequence (padding in one mean over cases and steps, the noise of few cases, no
 statistics beyond the longest) chapter 02 decides.
 """
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise, product
+
 import torch
 
 from layernorm import LayerNormLSTM
 from layernorm.lab.analysis import lstms
 from layernorm.lab.claims import Finding, claim
+from layernorm.lab.claims.checks import conditional, draw, held, largest, less
 from layernorm.recurrent import step_norm
 
 BATCH_NORM = "layernorm.recurrent.step_norm.F.batch_norm"
 _seen, _valid_rows = step_norm.StepNorm.seen, step_norm.valid_rows
-
-
-def draw(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, dtype=torch.float64)
 
 
 def pooled(self):
@@ -52,12 +51,10 @@ def sizes_under_shared_statistics(mean: torch.Tensor, var: torch.Tensor) -> torc
     id="separate-statistics-for-each-step",
     statement="Batch normalization of a recurrent network needs to store statistics of its own for "
     "each time step.",
-    kind="property",
-    chapter="10",
     rule="500 sequences of 40 steps, every step's input from one distribution, normalized by the "
     "mean and variance of all steps together: conditional if the recurrent term or the cell has a "
     "size (root mean square, ideally 1) that is off by more than 0.25 within the first five steps, "
-    "and no term one that is off by more than 0.1 after step 20; proved if terms are off there "
+    "and no term one that is off by more than 0.1 after step 20; held if terms are off there "
     "too; refuted if none is off at the first five",
     sabotage=("layernorm.recurrent.step_norm.StepNorm.seen", pooled),
 )
@@ -69,31 +66,27 @@ def separate_statistics_for_each_step() -> Finding:
     for term in lstms.TERMS:
         mean, var = (getattr(layer, f"running_{m}_{term}_l0") for m in ("mean", "var"))
         sizes[term] = sizes_under_shared_statistics(mean, var)
-    early = {term: (size[:5] - 1).abs().max().item() for term, size in sizes.items()}
-    late = max((size[20:] - 1).abs().max().item() for size in sizes.values())
-    evidence = (
+    early = {f"early_{term}": largest(size[:5] - 1) for term, size in sizes.items()}
+    late = largest(*(size[20:] - 1 for size in sizes.values()))
+    return conditional(
+        max(early["early_hh"], early["early_c"]) >= 0.25,
+        late > 0.1,
+        "the step is among the first, or the inputs themselves differ from step to step",
         f"Under shared statistics the first recurrent term has size {sizes['hh'][0]:.1f} and the "
         f"first cell {sizes['c'][0]:.1f} instead of 1; after step 20 every term is within "
-        f"{'0.1' if late < 0.1 else 'more than 0.1'} of 1."
+        f"{'0.1' if late < 0.1 else 'more than 0.1'} of 1.",
+        **early,
+        late=late,
     )
-    numbers = {f"early_{term}": value for term, value in early.items()} | {"late": late}
-    if max(early["hh"], early["c"]) < 0.25:
-        return Finding("refuted", evidence, numbers=numbers)
-    if late > 0.1:
-        return Finding("proved", evidence, numbers=numbers)
-    condition = "the step is among the first, or the inputs themselves differ from step to step"
-    return Finding("conditional", evidence, condition=condition, numbers=numbers)
 
 
 @claim(
     id="padding-enters-statistics-of-late-steps",
     statement="With statistics for each step, the padding of sequences that are over still enters "
     "the statistics of late steps, and so the outputs of those that go on.",
-    kind="property",
-    chapter="10",
     rule="sequences of 3 to 20 steps filled up with zeros, in training: conditional if that moves "
     "valid outputs of BatchNormLSTM by more than 0.05 (root mean square) where padding counts, and "
-    "by less than 1e-12 with lengths; proved if lengths do not help; refuted if nothing moves, or "
+    "by less than 1e-12 with lengths; held if lengths do not help; refuted if nothing moves, or "
     "if LayerNormLSTM's move by more than 1e-12",
     sabotage=("layernorm.recurrent.batch_norm.valid_rows", whole),
 )
@@ -107,33 +100,27 @@ def padding_enters_statistics_of_late_steps() -> Finding:
         zeros, noise = (call(torch.where(valid[..., None], x, fill)) for fill in (0.0, draw(8)))
         return (zeros - noise)[valid].square().mean().sqrt().item()
 
-    layer, by_layer = (
-        lstms.bn_lstm(),
-        LayerNormLSTM(8, 32, dtype=torch.float64, backend="reference"),
-    )
+    layer = lstms.bn_lstm()
+    by_layer = LayerNormLSTM(8, 32, dtype=torch.float64, backend="reference")
     with torch.no_grad():
         counted = moved(lambda x: layer(x)[0])
         masked = moved(lambda x: layer(x, lengths=lengths)[0])
         without = moved(lambda x: by_layer(x)[0])
-    evidence = (
+    return conditional(
+        counted >= 0.05 and without <= 1e-12,
+        masked > 1e-12,
+        "padded rows are not left out",
         f"Other contents of the padding move valid outputs by {counted:.1f} where it counts, with "
-        f"lengths by {'less' if masked < 1e-12 else 'more'} than 1e-12, and those of layer "
-        f"normalization by {'less' if without < 1e-12 else 'more'} than 1e-12."
+        f"lengths by {less(masked, 1e-12)}, and those of layer "
+        f"normalization by {less(without, 1e-12)}.",
     )
-    if counted < 0.05 or without > 1e-12:
-        return Finding("refuted", evidence)
-    if masked > 1e-12:
-        return Finding("proved", evidence)
-    return Finding("conditional", evidence, condition="padded rows are not left out")
 
 
 @claim(
     id="sequence-statistics-see-the-future",
     statement="Statistics of the input term over the whole sequence let outputs depend on later "
     "inputs, in training only.",
-    kind="property",
-    chapter="10",
-    rule="other inputs after step 10 of 20: proved if they move outputs up to step 10 by more than "
+    rule="other inputs after step 10 of 20: held if they move outputs up to step 10 by more than "
     '0.01 (root mean square) in training with statistics="sequence", and by exactly 0 in '
     "evaluation and with statistics for each step",
     sabotage=(BATCH_NORM, by_case),
@@ -141,19 +128,130 @@ def padding_enters_statistics_of_late_steps() -> Finding:
 def sequence_statistics_see_the_future() -> Finding:
     x = draw(20, 16, 8)
     other = torch.cat([x[:10], draw(10, 16, 8) * 2 + 1])
-    moved = {}
-    for statistics in ("sequence", "per_step"):
-        for mode in (True, False):
-            layer = lstms.bn_lstm(statistics=statistics).train(mode)
-            with torch.no_grad():
-                change = layer(x)[0][:10] - layer(other)[0][:10]
-            moved[statistics, mode] = change.square().mean().sqrt().item()
-    leak = moved.pop(("sequence", True))
-    holds = leak > 0.01 and not any(moved.values())
-    return Finding(
-        "proved" if holds else "refuted",
+    moved = []
+    for statistics, training in product(("sequence", "per_step"), (True, False)):
+        layer = lstms.bn_lstm(statistics=statistics).train(training)
+        with torch.no_grad():
+            change = layer(x)[0][:10] - layer(other)[0][:10]
+        moved.append(change.square().mean().sqrt().item())
+    leak, *others = moved
+    return held(
+        leak > 0.01 and not any(others),
         f"Other inputs after step 10 move earlier outputs by {leak:.2f} under statistics of the "
-        f"sequence in training, and {'not at all' if not any(moved.values()) else 'also'} in "
+        f"sequence in training, and {'not at all' if not any(others) else 'also'} in "
         "evaluation or under statistics of each step.",
-        numbers={"leak": leak},
+        leak=leak,
+    )
+
+
+GAINS = (0.1, 1.0)
+_batch_norm = torch.nn.functional.batch_norm  # what a mutant is made of
+
+
+def not_centered(a, mean, var, gain, bias, training=False, eps=1e-5, **options):
+    """Mutant: divides by the spread alone, so that gradients of equal cases do not cancel."""
+    y = a / (a.var(0, correction=0) + eps).sqrt() * gain
+    return y if bias is None else y + bias
+
+
+@claim(
+    id="gradients-explode-on-equal-steps",
+    statement="Every first step that is the same for all cases multiplies the gradients of a "
+    "batch-normalized LSTM, and not those of a layer-normalized one.",
+    rule="0 to 4 equal first steps, five different ones, gains of 0.1 and of 1: held if each of "
+    "them multiplies the gradient with respect to the first input by more than 10 under batch "
+    "normalization, and four of them by less than 10 under layer normalization",
+    sabotage=(BATCH_NORM, by_case),
+)
+def gradients_explode_on_equal_steps() -> Finding:
+    grown = {}
+    for method, gain in product(("batch", "layer"), GAINS):
+        torch.manual_seed(0)
+        layer = lstms.at_start(method, gain)
+        first = [lstms.input_gradients(layer, lstms.equal_steps(k))[0].item() for k in range(5)]
+        grown[method, gain] = [b / a for a, b in pairwise(first)]
+    least = {f"least_{gain:g}": min(grown["batch", gain]) for gain in GAINS}
+    total = max(math.prod(grown["layer", gain]) for gain in GAINS)
+    bounds = ", ".join(
+        f"{_power(value)} with gains of {name.removeprefix('least_')}"
+        for name, value in least.items()
+    )
+    return held(
+        min(least.values()) > 10 and total < 10,
+        f"Each equal step multiplies the gradient by more than {bounds} under batch "
+        f"normalization; four of them by {less(total, 10)} under layer normalization.",
+        **least,
+        layer=total,
+    )
+
+
+def _power(x: float) -> str:
+    """The largest power of ten that x exceeds."""
+    return f"{10 ** math.floor(math.log10(x)):,}" if x >= 1 else "0"
+
+
+@claim(
+    id="equal-steps-spare-the-weights",
+    statement="The gradients that explode on equal steps cancel over the cases, so that the "
+    "gradient of the weights stays as it is.",
+    rule="four equal first steps, gains of 0.1, the gradient of the input weights: conditional if "
+    "it is within a factor of 3 of that without them in float64 and more than 100 times as large "
+    "in float32; held if float32 is within the factor too; else refuted",
+    sabotage=(BATCH_NORM, not_centered),
+)
+def equal_steps_spare_the_weights() -> Finding:
+    layer = lstms.at_start("batch", 0.1)
+    x = lstms.equal_steps(4)
+    state = torch.get_rng_state()
+    ratios = []
+    for dtype in (torch.float64, torch.float32):
+        found = []
+        for part in (x, x[4:]):
+            torch.set_rng_state(state)
+            found.append(lstms.weight_gradient(layer.to(dtype), part.to(dtype)))
+        ratios.append(found[0] / found[1])
+        layer.to(torch.float64)
+    double, single = ratios
+    kept = 1 / 3 < double < 3
+    return conditional(
+        kept,
+        single < 3,
+        "rounding errors are too small to be multiplied along",
+        f"Four equal steps leave the gradient of the weights {'within' if kept else 'beyond'} a "
+        f"factor of 3 in float64, and make it {'more' if single > 100 else 'less'} than 100 times "
+        "larger in float32.",
+        float64=double,
+        float32=single,
+    )
+
+
+@claim(
+    id="unit-gain-makes-gradients-vanish",
+    statement="With gains of 1 the gradients of a batch-normalized LSTM vanish backward in time "
+    "from the start, and gains of 0.1 prevent it.",
+    rule="60 steps of random input, 64 units, 64 cases: held if the gradient with respect to the "
+    "first input is less than a tenth of that with respect to the last with gains of 1, and not "
+    "with gains of 0.1; else refuted",
+    # Mutant: a gain of 1 acts as one of 0.1 and the other way round.
+    sabotage=(
+        BATCH_NORM,
+        lambda a, m, v, gain, *rest, **o: _batch_norm(a, m, v, 0.1 / gain, *rest, **o),
+    ),
+)
+def unit_gain_makes_gradients_vanish() -> Finding:
+    kept, shape = {}, {}
+    x = draw(60, 64, 8)
+    for method, gain in product(("batch", "layer"), GAINS):
+        gradients = lstms.input_gradients(lstms.at_start(method, gain, hidden=64), x)
+        ratio = (gradients[0] / gradients[-1]).item()
+        kept[f"{method}_{gain:g}"] = ratio
+        shape[method, gain] = (
+            "grow" if ratio > 3 else "shrink" if ratio < 1 / 3 else "keep their size"
+        )
+    return held(
+        kept["batch_1"] < 0.1 <= kept["batch_0.1"],
+        f"From the last step back to the first, gradients {shape['batch', 1.0]} with gains of 1 "
+        f"and {shape['batch', 0.1]} with gains of 0.1; under layer normalization they "
+        f"{shape['layer', 1.0]} and {shape['layer', 0.1]}.",
+        **kept,
     )

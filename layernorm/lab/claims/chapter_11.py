@@ -48,7 +48,6 @@ def judged(ratios: Mapping[tuple[str, tuple[int, ...]], Interval], says: str) ->
     statement="Layer normalization adds no significant cost to an update of an LSTM or a GRU: on a "
     "CPU, our layers against torch's, which have no norms.",
     kind="experiment",
-    chapter="11",
     rule="record bench_recurrent, profile cpu: training step with ordinary pages, our layer's time "
     "over that of torch.nn's layer, 95% interval of the median of the ratios within rounds; "
     f"not worse by more than the margin, {MARGIN:.2f}, in logarithms, for LSTM and GRU on every "
@@ -68,7 +67,6 @@ def no_significant_cost_per_step() -> Finding:
     statement="Layer normalization slows down each update: on a CPU, a loop over the steps of an "
     "LSTM or a GRU with norms against the same loop without them.",
     kind="experiment",
-    chapter="11",
     rule="record bench_recurrent, profile cpu: training step with ordinary pages, time of the loop "
     "with norms over that of the loop without, an interval from the ends of both loops' intervals "
     "(each relative to torch.nn's layer); the loop without better by more than the margin, "

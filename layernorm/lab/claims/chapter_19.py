@@ -1,41 +1,13 @@
 """Claims about permutation-invariant MNIST (section 6.6) that no comparison of arms decides."""
 
-from dataclasses import replace
-
 from layernorm.lab import records
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.sources import reported
-
-TO_WEIGHT_NORM = {
-    name: replace(e, compared=(*e.compared, "weight")) for name, e in reported.EXPERIMENTS.items()
-}
-
-
-@claim(
-    id="paper-compares-with-weight-normalization",
-    statement="The paper's experiments compare layer normalization with weight normalization, too.",
-    kind="property",
-    chapter="19",
-    rule="proved if at least one of the paper's experiments has an arm with weight normalization, "
-    "else refuted",
-    sabotage=("layernorm.lab.claims.sources.reported.EXPERIMENTS", TO_WEIGHT_NORM),
-)
-def compares_with_weight_normalization() -> Finding:
-    experiments = reported.EXPERIMENTS.values()
-    count = sum("weight" in e.compared for e in experiments)
-    return Finding(
-        "proved" if count else "refuted",
-        f"{count} of {len(experiments)} experiments have such an arm; the paper compares the two "
-        "in its theory alone.",
-        numbers={"experiments": count},
-    )
 
 
 @claim(
     id="slower-per-update/mnist",
     statement="An update of the MNIST network takes longer with layer normalization.",
     kind="experiment",
-    chapter="19",
     rule="experiment mnist, profile standard, seconds of an update of layer over those of none, "
     "timed alone on a CPU, one thread, at batch size 128, 4 and 1: supported if every ratio is "
     "above 1.05, opposite if every one is below 0.95, no difference if every one is between, else "

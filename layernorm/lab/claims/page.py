@@ -23,7 +23,7 @@ NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 PAGES = {path.stem[:2]: path.stem for path in sorted(NOTEBOOKS.glob("[0-9][0-9]-*.ipynb"))}
 ORDER = (*dict.fromkeys(v for verdicts in VERDICTS.values() for v in verdicts),)
 ORDER += (NOT_YET_TESTED,)
-WRONG = ("refuted", "opposite here")
+WRONG = ("refuted", "opposite here", "not so printed")
 
 
 def anchor(id: str) -> str:

@@ -19,6 +19,7 @@ from layernorm.lab.claims.schema import CHAPTERS, KINDS, NOT_YET_TESTED, Claim, 
 from layernorm.lab.records import published_only
 
 FOLDER = str(Path(__file__).parent)
+NAMES = ("experiments", "levels", "paper", "untested")  # files of claims that span chapters
 _registry: dict[str, Claim] = {}
 
 
@@ -26,8 +27,8 @@ def declare(
     *,
     id: str,
     statement: str,
-    kind: str,
-    chapter: str,
+    kind: str = "property",
+    chapter: str | None = None,
     rule: str | None = None,
     check: Callable[[], Finding] | None = None,
     sabotage: tuple[str, object] | None = None,
@@ -35,13 +36,16 @@ def declare(
 ) -> Claim:
     """Add a claim to the registry; without a check it is `not yet tested`.
 
-    Who says it follows from the sources, unless `said_by` is given.
+    Who says it follows from the sources, and the chapter from the name of the check's file, unless
+    they are given.
 
     Raises:
         ClaimError: a field breaks the rules of `Claim`, or another claim has this id.
     """
     given = (said_by,) if isinstance(said_by, str) else said_by
     said = sources.said_by(id) if given is None else tuple(given)
+    if chapter is None:
+        chapter = getattr(check, "__module__", "").partition(".chapter_")[2][:2]
     new = Claim(id, statement, said, kind, chapter, rule, check, sabotage)
     old = _registry.get(id)
     if old is not None and _identity(old) != _identity(new):
@@ -78,7 +82,7 @@ def claim(**fields: Any) -> Callable[[Callable[[], Finding]], Callable[[], Findi
 def all() -> tuple[Claim, ...]:
     """Every claim, by chapter, in the order of declaration."""
     for module in pkgutil.iter_modules([FOLDER]):
-        if module.name.startswith("chapter_") or module.name in ("experiments", "levels"):
+        if module.name.startswith("chapter_") or module.name in NAMES:
             importlib.import_module(f"{__package__}.{module.name}")
     return tuple(sorted(_registry.values(), key=lambda claim: claim.chapter))
 

@@ -13,7 +13,7 @@ from typing import SupportsFloat
 
 VERDICTS = {
     "proof": ("proved", "refuted", "conditional"),
-    "property": ("proved", "held", "refuted", "conditional"),
+    "property": ("held", "refuted", "conditional"),
     "experiment": (
         *("supported here", "not better here", "no difference here", "opposite here"),
         *("depends", "inconclusive"),

@@ -26,8 +26,8 @@ GOOD = {
     "said_by": ("paper section 3",),
     "kind": "property",
     "chapter": "03",
-    "rule": "proved if it holds",
-    "check": lambda: Finding("proved", "It holds."),
+    "rule": "held if it holds",
+    "check": lambda: Finding("held", "It holds."),
 }
 
 
@@ -233,7 +233,7 @@ def test_the_example_of_the_documentation_works(registry):
     """The literal block of the package's docstring, with its sabotage."""
     block = claims.__doc__.partition("::\n")[2].partition("\nRules")[0]
     exec(textwrap.dedent(block), {"__name__": "example"})
-    assert [claims.decide(id).verdict for id in registry] == [*("proved", "not yet tested")]
+    assert [claims.decide(id).verdict for id in registry] == ["held"]
     with mock.patch(*claims.get("mean-of-output-is-zero").sabotage):
         assert claims.decide("mean-of-output-is-zero").verdict == "refuted"
 
@@ -295,7 +295,7 @@ def test_a_check_sees_published_runs_alone(registry, tmp_path, monkeypatch):
 
     def check():
         seen.extend(records.runs("mine"))
-        return Finding("proved", "It holds.")
+        return Finding("held", "It holds.")
 
     claims.declare(**{**GOOD, "check": check})
     claims.decide("some-claim")

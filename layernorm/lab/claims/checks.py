@@ -1,0 +1,82 @@
+"""Parts of checks: cases to draw, violations to measure, and the finding that they lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import SupportsFloat
+
+import torch
+from torch import Tensor
+
+from layernorm.lab.claims.schema import Finding
+
+LAYER_NORM = "layernorm.functional.layer_norm"  # where mutants are put
+BATCH_NORM = "layernorm.functional.batch_norm"
+
+
+def draw(*shape: int, mean: float = 0.0, spread: float = 1.0) -> Tensor:
+    """Normally distributed numbers in float64."""
+    return mean + spread * torch.randn(*shape, dtype=torch.float64)
+
+
+def largest(*tensors: Tensor) -> float:
+    """The largest absolute value in any of the tensors; NaN if there is one."""
+    return torch.stack([x.detach().abs().max() for x in tensors]).max().item()
+
+
+def below(value: float, bound: float) -> str:
+    """On which side of a bound a value lies, in words that no other machine changes."""
+    return f"{'below' if value < bound else 'above'} {bound:g}".replace("e-0", "e-")
+
+
+def less(value: float, bound: float) -> str:
+    """On which side of a bound a value lies, in a comparison."""
+    return f"{'less' if value < bound else 'more'} than {bound:g}".replace("e-0", "e-")
+
+
+def held(holds: bool, evidence: str, **numbers: SupportsFloat) -> Finding:
+    """The finding of a property that holds or does not."""
+    return Finding("held" if holds else "refuted", evidence, numbers=numbers)
+
+
+def proved(holds: bool, evidence: str, **numbers: SupportsFloat) -> Finding:
+    """The finding of a proof that goes through or does not."""
+    return Finding("proved" if holds else "refuted", evidence, numbers=numbers)
+
+
+def printed(holds: bool, evidence: str, **numbers: SupportsFloat) -> Finding:
+    """The finding of a statement about a source that is so printed or not."""
+    return Finding("so printed" if holds else "not so printed", evidence, numbers=numbers)
+
+
+def within(bound: float, evidence: str, **violations: float) -> Finding:
+    """The finding of a property whose violations must lie below a bound.
+
+    In the evidence, `{less}` and `{below}` stand for the words of these names.
+    """
+    off = max(violations.values())
+    evidence = evidence.format(less=less(off, bound), below=below(off, bound))
+    return held(off < bound, evidence, **violations)
+
+
+def conditional(
+    inside: bool,
+    outside: bool,
+    condition: str,
+    evidence: str,
+    holds: Callable[..., Finding] = held,
+    **numbers: SupportsFloat,
+) -> Finding:
+    """The finding of a statement with a case on each side of its condition.
+
+    Args:
+        inside: it holds where the condition is met; otherwise it is refuted.
+        outside: it holds where the condition is not met, too: then it needs none.
+        condition: which one.
+        evidence: what was found on both sides.
+        holds: `held` for a property, `proved` for a proof.
+        numbers: as in `Finding`.
+    """
+    if not inside or outside:
+        return holds(inside, evidence, **numbers)
+    return Finding("conditional", evidence, condition, numbers=numbers)
