@@ -5,24 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from lab.benchmarks.benching import GPU, count, own_folder
+from lab.benchmarks.benching import FEW, GPU
 from typer.testing import CliRunner
 
 from layernorm.cli import app
 from layernorm.lab import records
 from layernorm.lab.benchmarks.measure import Row, case
+from layernorm.lab.benchmarks.norms import operations, tables
 from layernorm.lab.benchmarks.norms import plan as plans
-from layernorm.lab.benchmarks.norms import tables
-
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path, monkeypatch):
-    return own_folder(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def counted(monkeypatch):
-    return count(monkeypatch)
 
 
 def bench(*arguments):
@@ -32,8 +22,7 @@ def bench(*arguments):
 @pytest.fixture
 def fast(monkeypatch):
     real = plans.cases
-    few = {"rounds": 6, "sample_seconds": 1e-6}
-    monkeypatch.setattr(plans, "cases", lambda *a, **fields: real(*a, **fields | few))
+    monkeypatch.setattr(plans, "cases", lambda *a, **fields: real(*a, **fields | FEW))
 
 
 SMALL = ("--device", "cpu", "--shapes", "4x32", "--methods", "layer", "--modes", "forward")
@@ -58,6 +47,16 @@ def test_the_command_prints_records_and_writes(fast, folders, counted):
     assert len(counted) == 1
     bench(*SMALL, "--dtypes", "float32", "--again")
     assert len(counted) == 2
+
+
+def test_a_wrong_implementation_is_told_and_fails_the_command(fast, monkeypatch):
+    layer = operations.OPERATIONS["layer"]
+    wrong = {**layer.implementations, "torch": lambda x, weight, bias: x}
+    broken = replace(layer, implementations=wrong)
+    monkeypatch.setitem(operations.OPERATIONS, "layer", broken)
+    done = bench(*SMALL, "--dtypes", "float32")
+    assert done.exit_code == 1
+    assert "layer forward 4x32 float32 torch: wrong: output 0 is off by" in done.stdout
 
 
 def test_time_that_is_up_is_told(fast):
