@@ -98,7 +98,9 @@ def test_verdicts_on_recurrent_layers(seconds, verdict):
         for name, taken in {**seconds, "fused": 2.0}.items()
     ]
     assert verdicts(rows) == [f"lstm training 100x64x512x512 bfloat16: {verdict}"]
-    assert len(verdicts([*rows, *(replace(r, options=options | {"tf32": True}) for r in rows)])) == 2
+    assert (
+        len(verdicts([*rows, *(replace(r, options=options | {"tf32": True}) for r in rows)])) == 2
+    )
     assert verdicts([replace(r, mode="inference") for r in rows]) == []
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from lab.benchmarks.benching import own_folder, ticking
+from lab.benchmarks.benching import ticking
 from torch import nn
 
 from layernorm.lab import records
@@ -114,18 +114,9 @@ def test_what_is_wrong_is_named_and_has_no_time(fault, monkeypatch):
     assert rows["ours"].seconds is None
     assert rows["torch"].ratio == 1
     told = tables.verdict(list(rows.values()))
-    assert told.startswith(f"lstm training 4,2,3,5 ours: {rows['ours'].status}\n")
+    assert told.startswith(f"lstm training 4x2x3x5 float32 ours: {rows['ours'].status}\n")
     if fault not in ("tires", "raises"):
         assert Faulty.calls == 2  # in float64 and float32, never for the clock
-
-
-def test_without_a_right_baseline_there_is_no_ratio(monkeypatch):
-    other = Subject(nn.LSTM, lambda x, **parameters: loops.lstm(x, **parameters) + 1)
-    monkeypatch.setitem(SUBJECTS["lstm"], "torch", other)
-    rows = quick(subjects=("torch", "loop"))
-    assert rows["torch"].status.startswith("wrong: y is off by")
-    assert rows["loop"].status == "measured"
-    assert rows["loop"].ratio is None
 
 
 def test_modules_of_one_seed_have_the_same_values_under_the_same_names():
@@ -173,15 +164,14 @@ def test_held_memory_counts_storages_that_are_kept_from_call_to_call():
         (lambda: measure(asked(mode="train")), "mode: .*did you mean 'training'"),
         (lambda: measure(asked(subjects=("our",))), "subjects: .*did you mean 'ours'"),
         (lambda: measure(asked(shape=(4, 2, 3))), r"four positive integers T, .* got \(4, 2, 3\)"),
-        (lambda: measure(asked(shape=(4, 0, 3, 5))), "four positive integers"),
         (lambda: measure(asked(rounds=5)), "rounds: expected at least 6"),
         (lambda: plan(kind="lstn"), "kind: .*did you mean 'lstm'"),
         (lambda: plan(mode="inferense"), "mode: .*did you mean 'inference'"),
         (lambda: plan(subjects="torch,skript"), "subjects: .*did you mean 'script'"),
         (lambda: plan(shapes="1,2,3,4;5,6,7"), "shapes: .*got '5,6,7'"),
         (lambda: plan(shapes="1,2,3,0"), "shapes: .*got '1,2,3,0'"),
+        (lambda: plan(shapes="1,2,3,²"), "shapes: .*got '1,2,3,²'"),
         (lambda: plan(threads=0), "threads: expected 1 to"),
-        (lambda: plan(rounds=3), "rounds: expected at least 6.*got 3"),
         (lambda: plan(huge_pages="of"), "huge-pages: .*did you mean 'off'"),
     ],
 )
@@ -255,8 +245,7 @@ def save(rows, profile):
         records.save(resume.record_of(row, profile))
 
 
-def test_records_give_the_rows_back(tmp_path, monkeypatch):
-    own_folder(tmp_path, monkeypatch)
+def test_records_give_the_rows_back():
     rows = two_shapes()
     save([*rows, made("loop", (1, 2, 3, 4), 3.0, status="wrong: y")], "mine")
     back = tables.recorded("mine")
@@ -267,14 +256,12 @@ def test_records_give_the_rows_back(tmp_path, monkeypatch):
         resume.origin("recurrent", "other")
 
 
-def test_a_process_of_its_own_measures_and_answers(monkeypatch, tmp_path):
-    own_folder(tmp_path, monkeypatch)
+def test_a_process_of_its_own_measures_and_answers(monkeypatch):
     one = asked("gru", mode="inference", subjects=("ours", "torch"), huge_pages=True)
     ((_, rows),) = run([replace(one, profile="mine")])
-    assert [(r.implementation, r.status) for r in rows] == [
-        ("ours", "measured"),
-        ("torch", "measured"),
-    ]
+    assert {r.implementation: r.status for r in rows} == dict.fromkeys(
+        ("ours", "torch"), "measured"
+    )
     assert all(row.options["huge_pages"] == "on" for row in rows)
     assert all(len(row.samples) == 6 and row.seconds > 0 for row in rows)
     assert all(row.shape == SHAPE and row.machine.endswith(", 1 threads") for row in rows)
@@ -334,9 +321,7 @@ VERDICTS = {  # ratio of ours, of the loop, of the loop without norms; verdicts 
 
 
 @pytest.mark.parametrize("case", VERDICTS)
-def test_claims_about_cost_follow_the_published_record(case, tmp_path, monkeypatch):
-    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: tmp_path)
+def test_claims_about_cost_follow_the_published_record(case):
     claims = chapter_11.no_significant_cost_per_step, chapter_11.slower_per_update
     assert [claim().verdict for claim in claims] == ["not yet tested"] * 2
     ours, loop, plain, *expected = VERDICTS[case]
