@@ -17,7 +17,6 @@ from layernorm.lab.benchmarks.recurrent.plan import gpu_plan
 def test_what_was_aimed_for_comes_first():
     found = {name: plan(GPU) for name, plan in gpu.STEPS.items()}
     large, small, residual, recurrent, updates, tables = found.values()
-    graphs = [case for case in small if case.graph]
     wanted = {
         (name, size, dtype, mode)
         for name in ("layer", "rms")
@@ -27,16 +26,13 @@ def test_what_was_aimed_for_comes_first():
     }
     assert wanted <= {(case.operation, case.shape, case.dtype, case.mode) for case in large}
     assert {case.profile for case in (*large, *small, *residual)} == {"targets"}
-    assert {case.shape[0] * case.shape[1] for case in small} <= set(range(2**16 + 1))
-    assert not any(case.graph for case in large)
-    assert len(graphs) == len(small) / 2
-    assert {case.mode for case in graphs} == {"forward", "forward+backward"}
+    assert not any(case.graph for case in (*large, *residual))
+    assert sum(case.graph for case in small) == len(small) / 2
     assert {case.operation for case in residual} == {"residual"}
     assert recurrent == gpu_plan(GPU)
     assert updates == training.plan(None, "cuda", profile="cuda")
     assert tables == norm_plans.plan(quick=True, device=GPU) + norm_plans.plan(device=GPU)
     assert {case.device for plan in found.values() for case in plan} == {GPU, "cuda"}
-    assert list(found)[:3] == ["large", "small", "residual"]
 
 
 def row(name, seconds, mode="forward", shape=(4096, 1024), fraction=0.95, benchmark="layer"):

@@ -65,41 +65,20 @@ def test_updates_go_on_to_learn():
     assert torch.equal(batches[0][0], batches[2][0])  # there are eight cases
 
 
-def outside(x, normalized_shape, weight, bias, eps):
-    centered = x - x.mean(-1, keepdim=True)
-    return weight * centered / (x.var(-1, correction=0, keepdim=True).sqrt() + eps) + bias
+NORM, ADAM = functional.layer_norm, torch.optim.Adam
+WRONG = {
+    "eps": lambda x, size, g, b, eps: NORM(x, size, g, b, 1.1 * eps),
+    "down the columns": lambda x, size, g, b, eps: g * NORM(x.T, x.shape[:1], eps=eps).T + b,
+    "gain and bias swapped": lambda x, size, g, b, eps: NORM(x, size, b, g, eps),
+    "no gradient": lambda x, size, g, b, eps: NORM(x, size, g, b.detach() + 0 * b, eps),
+    "in float32 alone": lambda x, size, g, b, eps: (
+        NORM(x, size, g, b, eps) * (1.1 if x.dtype == torch.float32 else 1)
+    ),
+    "nan": lambda *arguments: NORM(*arguments) * torch.nan,
+}
 
 
-def unbiased(x, normalized_shape, weight, bias, eps):
-    centered = x - x.mean(-1, keepdim=True)
-    return weight * centered / (x.var(-1, keepdim=True) + eps).sqrt() + bias
-
-
-def down_the_columns(x, normalized_shape, weight, bias, eps):
-    return weight * functional.layer_norm(x.T, x.shape[:1], eps=eps).T + bias
-
-
-def swapped(x, normalized_shape, weight, bias, eps):
-    return functional.layer_norm(x, normalized_shape, bias, weight, eps)
-
-
-def no_gradient(x, normalized_shape, weight, bias, eps):
-    return functional.layer_norm(x, normalized_shape, weight, bias.detach() + 0 * bias, eps)
-
-
-def only_in_float32(x, normalized_shape, weight, bias, eps):
-    scale = 1.1 if x.dtype == torch.float32 else 1.0
-    return scale * functional.layer_norm(x, normalized_shape, weight, bias, eps)
-
-
-def nan(x, normalized_shape, weight, bias, eps):
-    return functional.layer_norm(x, normalized_shape, weight, bias, eps) * torch.nan
-
-
-WRONG = [outside, unbiased, down_the_columns, swapped, no_gradient, only_in_float32, nan]
-
-
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_a_wrong_norm_is_named_and_not_timed(wrong, monkeypatch):
     monkeypatch.setitem(kernels._TORCH, "layer_norm", wrong)
     row = quick()["layer/torch"]
@@ -109,35 +88,17 @@ def test_a_wrong_norm_is_named_and_not_timed(wrong, monkeypatch):
     assert quick()["none"].ratio == 1
 
 
-def still(*parameters, **options):
-    optimizer = torch.optim.Adam(*parameters, **options)
-    optimizer.step = lambda: None
-    return optimizer
+STEPS = {
+    "none": lambda parameters, lr, **options: ADAM(parameters, lr=0.0, **options),
+    "twice": lambda parameters, lr, **options: ADAM(parameters, lr=2 * lr, **options),
+    "of another kind": lambda parameters, lr, **options: torch.optim.SGD(parameters, lr),
+}
 
 
-def twice(*parameters, **options):
-    return torch.optim.Adam(*parameters, **options | {"lr": 2 * options["lr"]})
-
-
-class Sign(torch.optim.SGD):
-    def __init__(self, parameters, lr, **_):
-        super().__init__(parameters, lr)
-
-
-@pytest.mark.parametrize("optimizer", [still, twice, Sign])
-def test_a_wrong_step_is_named(optimizer):
-    class Torch:
-        """`torch` with another Adam."""
-
-        optim = type("optim", (), {"Adam": staticmethod(optimizer)})
-
-        def __getattr__(self, name):
-            return getattr(torch, name)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models, "torch", Torch())
-        row = quick(subjects=("none",))["none"]
-    assert "after the step is off by" in row.status
+@pytest.mark.parametrize("optimizer", STEPS.values(), ids=STEPS)
+def test_a_wrong_step_is_named(optimizer, monkeypatch):
+    monkeypatch.setattr(torch.optim, "Adam", optimizer)
+    assert "after the step is off by" in quick(subjects=("none",))["none"].status
 
 
 def test_a_recurrent_batch_norm_with_another_eps_is_named():
@@ -151,15 +112,13 @@ def test_a_recurrent_batch_norm_with_another_eps_is_named():
 
 def test_the_norms_of_a_backend_are_those_that_run(monkeypatch):
     """Else all rows would time one implementation."""
-    seen = set()
-    run = kernels.run
-    monkeypatch.setattr(
-        kernels,
-        "run",
-        lambda operation, backend, *a, **o: (
-            seen.add((operation, backend)) or run(operation, backend, *a, **o)
-        ),
-    )
+    seen, run = set(), kernels.run
+
+    def spy(operation, backend, *arguments, **options):
+        seen.add((operation, backend))
+        return run(operation, backend, *arguments, **options)
+
+    monkeypatch.setattr(kernels, "run", spy)
     for method in ("batch", "layer", "rms", "group"):
         for backend in ("reference", "torch"):
             SUBJECTS["mlp"][f"{method}/{backend}"].make(SMALL["mlp"])(torch.randn(4, 6))
@@ -291,7 +250,7 @@ def test_the_command_refuses_before_it_measures(arguments, message, measured):
 
 
 def test_a_wrong_implementation_fails_the_command(measured, monkeypatch):
-    monkeypatch.setitem(kernels._TORCH, "layer_norm", nan)
+    monkeypatch.setitem(kernels._TORCH, "layer_norm", WRONG["nan"])
     done = CliRunner().invoke(app, ["bench", "training", "--models", "mlp", "--device", "cpu"])
     assert done.exit_code == 1
     assert "wrong: " in done.stdout
