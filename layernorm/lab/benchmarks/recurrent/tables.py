@@ -70,7 +70,8 @@ def tables(rows: Sequence[Row]) -> Iterator[Table]:
 def speeds(rows: Sequence[Row], title: str = "") -> Table:
     """Shapes down, implementations across: torch's time, the others' ratio to it [95% interval].
 
-    The rows are of one kind, mode and setting of huge pages; the last line has geometric means.
+    The rows are of one kind, mode and setting of huge pages; the last line has the geometric means
+    of those that have a ratio at every shape.
     """
     by = {name: mine for (name,), mine in _grouped(rows, "implementation").items()}
     names = sorted(by, key=lambda name: name != BASELINE)  # the others as they came
@@ -78,7 +79,8 @@ def speeds(rows: Sequence[Row], title: str = "") -> Table:
     cells = {(shape(row), row.implementation): _speed(row) for row in rows}
     shapes = dict.fromkeys(map(shape, rows))
     lines = [[one, *(cells.get((one, name), "") for name in names)] for one in shapes]
-    means = ("" if n == BASELINE else number(geometric_mean(by[n])) for n in names)
+    whole = [name for name in names if name != BASELINE and len(by[name]) == len(shapes)]
+    means = (number(geometric_mean(by[name])) if name in whole else "" for name in names)
     lines.append(["geometric mean", *means])
     return Table(["T,B,I,H", *(titles.get(name, name) for name in names)], lines, title)
 
