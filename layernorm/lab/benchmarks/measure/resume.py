@@ -43,8 +43,8 @@ def run(
     again: bool = False,
     until: float = math.inf,
 ) -> Iterator[tuple[Case, list[Row]]]:
-    """Each case with its rows: measured, or read if its records are there, of the same code, torch
-    and machine. What failed or crashed before comes after the others.
+    """Yield each case with its rows: measured, or read from records of the same code, torch and
+    machine. Cases that failed or crashed before come last.
 
     Args:
         root: of own records; None: `$LAYERNORM_RUNS`, else `./runs`.
@@ -130,7 +130,7 @@ class _Book:
 
 
 def _measured(case: Case) -> list[Row]:
-    """As `measure`; if not even the definition can be computed, every row says why."""
+    """Measure a case; where even the definition cannot be computed, every row says why."""
     case.check()  # what is out of range is an error of whoever asked
     try:
         return case.measured()

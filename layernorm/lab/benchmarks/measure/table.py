@@ -1,4 +1,4 @@
-"""Tables: rows of text under a head, printed by commands and shown in chapters."""
+"""Tables of text, which commands print and chapters show."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import torch
 
 
 def one_of(argument: str, value: str, known: Iterable[str]) -> str:
-    """The value, if it is known.
+    """Return the value if it is known.
 
     Raises:
         ValueError: it is not; the message names what is known, or what was probably meant.
@@ -25,7 +25,7 @@ def one_of(argument: str, value: str, known: Iterable[str]) -> str:
 def some_of(
     argument: str, text: str | None, known: Iterable[str], default: Iterable[str]
 ) -> tuple[str, ...]:
-    """The names in a text, separated by commas, each once; None: the default.
+    """Return the names in a text, separated by commas, each once; None: the default.
 
     Raises:
         ValueError: as `one_of`.
@@ -35,7 +35,7 @@ def some_of(
 
 
 def device_of(text: str) -> torch.device:
-    """The device of that name; "auto": the GPU if there is one.
+    """Return the device of that name; "auto": the GPU if there is one.
 
     Raises:
         ValueError: there is no such kind of device.
@@ -52,7 +52,7 @@ def device_of(text: str) -> torch.device:
 
 
 def positive(text: str, between: str, count: int, expected: str) -> tuple[int, ...]:
-    """So many positive integers of a shape, with the sign `between` them.
+    """Read `count` positive integers with the sign `between` them.
 
     Raises:
         ValueError: the text is something else; the message says what was expected.

@@ -14,7 +14,7 @@ def _ratio(row: Row) -> str:
 
 
 def _fraction(row: Row) -> str:
-    """With a mark where it is more than the roof, which is never right."""
+    """Percent of the roof, with a mark where it is more than all."""
     return "" if row.fraction is None else f"{row.fraction:.0%}" + ("!" if row.note else "")
 
 
