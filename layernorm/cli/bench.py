@@ -36,14 +36,10 @@ def measured(plan: Plan, again: bool, json_path: Path | None, until: float = mat
     """The rows of a plan in its order, as far as there is time.
 
     Raises:
-        ValueError: a profile is no name, the path is a folder or in none; nothing is measured.
+        ValueError: the path is a folder or in none; nothing is measured.
     """
-    from layernorm.lab import records
-    from layernorm.lab.benchmarks.measure import resume, run, table
+    from layernorm.lab.benchmarks.measure import run, table
 
-    for experiment, profile in resume.sweeps(plan):
-        asked = {"experiment": experiment, "profile": profile}
-        records.key({**asked, "arm": "any", "method": "none", "seed": 0})
     if json_path is not None and not json_path.parent.is_dir():
         raise ValueError(f"json: the folder of {json_path} does not exist; create it first")
     if json_path is not None and json_path.is_dir():

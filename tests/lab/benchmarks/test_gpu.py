@@ -98,6 +98,7 @@ def test_verdicts_on_recurrent_layers(seconds, verdict):
         len(verdicts([*rows, *(replace(r, options=options | {"tf32": True}) for r in rows)])) == 2
     )
     assert verdicts([replace(r, mode="inference") for r in rows]) == []
+    assert verdicts([replace(r, shape=(10, 4, 64, 64)) for r in rows]) == []
 
 
 def test_no_verdict_on_what_was_not_aimed_for():

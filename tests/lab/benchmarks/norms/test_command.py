@@ -77,10 +77,12 @@ def test_devices_stand_side_by_side(fast):
         if record.config["arm"] == "torch":
             options = {**record.config["options"], "device": "cuda", "machine": "A GPU"}
             timing = {**record.timing, "seconds": 1e-6, "bandwidth": 9e9, "roof": 1e10}
-            other = replace(record, config={**record.config, "options": options}, timing=timing)
-            records.save(other)
+            for shape in ([4, 32], [8, 32]):
+                config = {**record.config, "options": options | {"shape": shape}}
+                records.save(replace(record, config=config, timing=timing))
     out = bench(*SMALL, "--dtypes", "float32", "--profile", "two").stdout
     assert "A GPU (cuda, copies 10 to 10 GB/s)" in out
+    assert "8x32" not in out
     lines = out[out.index("side by side") :].splitlines()
     assert lines[1].split("  ")[-1] == "A GPU"
     assert lines[2].endswith("not measured yet")  # the definition
@@ -107,9 +109,9 @@ def test_more_than_the_roof_is_marked():
         (("--profile", "My"), "must be lower-case"),
     ],
 )
-def test_errors_are_one_line(arguments, message):
-    done = bench("--device", "cpu", *arguments)
-    assert done.exit_code == 1
+def test_errors_are_one_line_before_anything_is_measured(arguments, message, fast, counted):
+    done = bench(*SMALL, *arguments)
+    assert (done.exit_code, counted) == (1, [])
     (line,) = done.stderr.splitlines()
     assert message in line
     assert line.startswith("Error: ")

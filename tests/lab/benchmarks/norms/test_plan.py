@@ -16,6 +16,8 @@ def test_quick_is_every_benchmark_at_few_shapes():
     plan = plans.plan(quick=True, device="cpu")
     assert {case.operation for case in plan} == set(norms.OPERATIONS)
     assert {case.profile for case in plan} == {"quick"}
+    mine = plans.plan(quick=True, device="cpu", profile="mine")
+    assert {case.profile for case in mine} == {"mine"}
     assert {case.mode for case in plan} == {"forward", "forward+backward"}
     assert {case.dtype for case in plan} == {"float32"}
     assert all("compile" in case.implementations for case in plan)
