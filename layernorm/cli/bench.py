@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +25,6 @@ Profile = Annotated[
     str | None, typer.Option(help="Save records for `records add`; killed, it goes on.")
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Few samples: minutes instead of hours.")]
-Threads = Annotated[int, typer.Option(help="As a sweep's runs have.")]
 
 
 @app.callback()
@@ -33,20 +32,23 @@ def bench() -> None:
     """The costs of things on this machine; nothing that is wrong is timed."""
 
 
-def measured(
-    plan: Plan,
-    progress: Callable[[Sequence[Row]], str],
-    again: bool = False,
-    minutes: float = math.inf,
-) -> list[Row]:
-    """The rows of a plan in its order, as far as there is time."""
-    from layernorm.lab.benchmarks.measure import run
+def measured(plan: Plan, again: bool, json_path: Path | None, until: float = math.inf) -> list[Row]:
+    """The rows of a plan in its order, as far as there is time.
 
+    Raises:
+        ValueError: the path is a folder or in none; nothing is measured.
+    """
+    from layernorm.lab.benchmarks.measure import run, table
+
+    if json_path is not None and not json_path.parent.is_dir():
+        raise ValueError(f"json: the folder of {json_path} does not exist; create it first")
+    if json_path is not None and json_path.is_dir():
+        raise ValueError(f"json: {json_path} is a folder; name a file")
     done = {}
-    for case, rows in run(plan, again=again, until=time.monotonic() + 60 * minutes):
+    for case, rows in run(plan, again=again, until=until):
         done[case] = rows
         if sys.stderr.isatty():
-            typer.echo(progress(rows), err=True)
+            typer.echo(table.progress(rows), err=True)
     if left := len(plan) - len(done):
         typer.echo(f"{left} of {len(plan)} cases are left; the same command goes on\n")
     return [row for case in plan for row in done.get(case, [])]
@@ -56,11 +58,12 @@ def show(
     plan: Plan,
     rows: Sequence[Row],
     tables: Iterable[Table],
-    told: Sequence[str] = (),
-    json_path: Path | None = None,
+    told: Sequence[str],
+    json_path: Path | None,
 ) -> None:
-    """Print tables and what else is to be told, write what was asked for, say where records are."""
-    from layernorm.lab.benchmarks.measure import NO_DEVICE, resume
+    """Print tables and what else is to be told, write what was asked for, say where records are;
+    end with exit code 1 where something is wrong, failed or crashed."""
+    from layernorm.lab.benchmarks.measure import MEASURED, NO_DEVICE, resume
 
     for table in tables:
         typer.echo(f"{table.text()}\n")
@@ -68,15 +71,10 @@ def show(
         typer.echo(line)
     if json_path is not None:
         resume.write_json(rows, json_path)
-    if {row.status for row in rows} != {NO_DEVICE} and (folders := resume.folders(plan)):
+    found = {row.status for row in rows}
+    if found != {NO_DEVICE} and (folders := resume.folders(plan)):
         typer.echo(f"records: {' '.join(map(str, folders))}")
-
-
-def fail_if_wrong(rows: Iterable[Row]) -> None:
-    """End with exit code 1 where something is wrong, failed or crashed."""
-    from layernorm.lab.benchmarks.measure import MEASURED, NO_DEVICE
-
-    if any(row.status not in (MEASURED, NO_DEVICE) for row in rows):
+    if found - {MEASURED, NO_DEVICE}:
         raise typer.Exit(1)
 
 
@@ -106,30 +104,12 @@ def bench_recurrent(
     measured in turns in one process, with the 95% interval of the median. torch's layer has no
     norms: it is another function, what one would use instead.
     """
-    from layernorm.lab.benchmarks.measure.words import check_outputs
     from layernorm.lab.benchmarks.recurrent import plan as plans
     from layernorm.lab.benchmarks.recurrent import tables
 
     plan = plans.plan(kind, mode, shapes, subjects, threads, rounds, huge_pages, memory, profile)
-    check_outputs(as_json, profile)
-    rows = measured(plan, tables.progress, again)
+    rows = measured(plan, again, as_json)
     show(plan, rows, tables.tables(rows), [tables.verdict(rows)], as_json)
-    fail_if_wrong(rows)
-
-
-@app.command("engine")
-def bench_engine(
-    rounds: Annotated[int, typer.Option(help="Samples of each copy, at least 6.")] = 7,
-    copies: Annotated[int, typer.Option(help="How often each loop is made anew.")] = 8,
-    threads: Threads = 1,
-    profile: Profile = None,
-) -> None:
-    """Time an update of the experiments' trainer against a training loop written by hand.
-
-    The MNIST network of the paper on random data, in batches of 128 and 4: the model `engine` of
-    `bench training`.
-    """
-    _training("engine", "cpu", threads, profile, rounds=rounds, copies=copies)
 
 
 @app.command("training")
@@ -139,7 +119,7 @@ def bench_training(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     quick: Quick = False,
-    threads: Threads = 1,
+    threads: Annotated[int, typer.Option(help="As a sweep's runs have.")] = 1,
     again: Again = False,
     as_json: AsJson = None,
     profile: Profile = None,
@@ -147,33 +127,17 @@ def bench_training(
     """Time whole updates (forward, loss, backward, Adam) with each method and implementation.
 
     One update of each must first agree with its definition in float64. Ratios are to the same
-    model without normalization, in turns, with the 95% interval of the median.
+    model without normalization, in turns, with the 95% interval of the median. The model engine is
+    the experiments' trainer against loops written by hand.
     """
-    _training(models, device, threads, profile, again, as_json, quick=quick)
-
-
-def _training(
-    models: str | None,
-    device: str,
-    threads: int,
-    profile: str | None,
-    again: bool = False,
-    as_json: Path | None = None,
-    **options,
-) -> None:
     from layernorm.lab.benchmarks import training
     from layernorm.lab.benchmarks.measure.table import problems
-    from layernorm.lab.benchmarks.measure.words import check_outputs
     from layernorm.lab.experiments import terminal
 
-    plan = training.plan(models, device, profile=profile, **options)
-    for case in plan:
-        case.check()
+    plan = training.plan(models, device, quick, profile)
     terminal.use_threads(threads)
-    check_outputs(as_json, profile)
-    rows = measured(plan, lambda rows: f"{rows[0].options['model']} {rows[0].shape}: done", again)
+    rows = measured(plan, again, as_json)
     show(plan, rows, [training.table(rows)], problems(rows), as_json)
-    fail_if_wrong(rows)
 
 
 @app.command("norms")
@@ -211,16 +175,14 @@ def bench_norms(
     from layernorm.lab.benchmarks.measure import NO_DEVICE
     from layernorm.lab.benchmarks.measure.table import problems
     from layernorm.lab.benchmarks.measure.timing import present
-    from layernorm.lab.benchmarks.measure.words import check_outputs
     from layernorm.lab.benchmarks.norms import plan as plans
     from layernorm.lab.benchmarks.norms import tables
 
     if minutes is not None and not minutes > 0:
         raise ValueError(f"minutes: expected more than 0, got {minutes}")
     plan = plans.plan(quick, device, methods, dtypes, modes, shapes, profile, compiled)
-    check_outputs(as_json, profile)
     limit = minutes or (QUICK_MINUTES if quick else math.inf)
-    rows = measured(plan, tables.progress, again, limit)
+    rows = measured(plan, again, as_json, time.monotonic() + 60 * limit)
     where = plan[0].device
     here = present(torch.device(where))
     if not here:

@@ -281,7 +281,7 @@ def test_a_wrong_implementation_fails_the_recurrent_benchmark(two_rows):
     two_rows[1] = replace(two_rows[1], status="wrong: y is off by 0.1", seconds=None, ratio=None)
     result = layernorm("bench", "recurrent", *ONE_CASE)
     assert result.exit_code == 1
-    assert "gru training 1,2,3,4 ours: wrong: y is off by 0.1" in result.stdout
+    assert "gru training 1x2x3x4 float32 ours: wrong: y is off by 0.1" in result.stdout
     assert "1 of 2 measurements passed the gate" in result.stdout
 
 

@@ -1,5 +1,4 @@
-"""The costs of things: only what is right is timed, and every result is written down at once.
+"""Benchmarks: implementations that agree with their definition are timed against each other.
 
-`measure` has what all benchmarks share; norms, recurrent and training say what is measured; gpu
-goes through all that needs a GPU.
+`measure` is shared by `norms`, `recurrent` and `training`; `gpu` runs all that needs a GPU.
 """

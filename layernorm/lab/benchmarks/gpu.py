@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -19,7 +19,7 @@ from layernorm.lab.benchmarks import training
 from layernorm.lab.benchmarks.measure.byte_model import MODES
 from layernorm.lab.benchmarks.measure.case import MEASURED, NO_DEVICE, Row, machine_of
 from layernorm.lab.benchmarks.measure.resume import Plan, run
-from layernorm.lab.benchmarks.measure.table import problems, shape
+from layernorm.lab.benchmarks.measure.table import place, problems, progress
 from layernorm.lab.benchmarks.measure.timing import present
 from layernorm.lab.benchmarks.measure.words import device_of
 from layernorm.lab.benchmarks.norms import plan as norm_plans
@@ -30,103 +30,84 @@ from layernorm.lab.benchmarks.recurrent.subjects import ON_GPU
 
 LARGE = [(count, width) for count in (4096, 16384) for width in (1024, 2048, 4096, 8192, 16384)]
 SMALL = [(1, 1024), (16, 1024), (64, 1024), (4, 16384), (512, 128), (2048, 32)]
-TYPES = ("bfloat16", "float32")
 BANDWIDTH = {"forward": 0.90, "backward": 0.80}  # of the measured roof, at least
 SPEED = {"forward": 1.2, "backward": 1.8}  # times torch's own, at least
 LEVEL = 1.01  # not behind: at most 1% slower, which is what two equal programs differ by
 SMALL_RATIO = 1.1  # to torch's own, at most
-BASELINE = "torch"
 RECURRENT = {"torch": 1 / 2, "script": 5}  # times the speed of cuDNN's and TorchScript's, at least
 
 
-def steps(device: torch.device) -> dict[str, Plan]:
-    """All that is to be measured, in this order: what was aimed for comes first."""
-    norms, launches = ("layer", "rms"), ("forward", "forward+backward")
+def _targets(
+    device: str, sizes: list, modes: Sequence[str], names=("layer", "rms"), **fields: bool
+) -> Plan:
+    types, on = ("bfloat16", "float32"), torch.device(device)
+    return norm_plans.cases(names, sizes, types, modes, on, profile="targets", **fields)
 
-    def targets(names: Sequence[str], sizes: list, modes: Sequence[str], **fields: bool) -> Plan:
-        return norm_plans.cases(names, sizes, TYPES, modes, device, profile="targets", **fields)
 
-    return {
-        "large": targets(norms, LARGE, MODES),  # where memory decides
-        # where launching decides; and the kernel's own time, from a captured graph
-        "small": (
-            *targets(norms, SMALL, launches),
-            *targets(norms, SMALL, launches, graph=True),
-        ),
-        "residual": targets(("residual",), LARGE, ("forward", "backward")),
-        "recurrent": gpu_plan(str(device)),
-        "updates": training.plan(None, device.type, profile="cuda"),
-        "tables": (  # what `layernorm bench norms` shows: quickly, then everything
-            *norm_plans.plan(quick=True, device=str(device)),
-            *norm_plans.plan(device=str(device)),
-        ),
-    }
+def _small(device: str) -> Plan:
+    """Where launching decides; then the kernel's own time, from a captured graph."""
+    modes = ("forward", "forward+backward")
+    return _targets(device, SMALL, modes) + _targets(device, SMALL, modes, graph=True)
+
+
+STEPS: dict[str, Callable[[str], Plan]] = {  # in this order: what was aimed for comes first
+    "large": lambda device: _targets(device, LARGE, MODES),  # where memory decides
+    "small": _small,
+    "residual": lambda device: _targets(device, LARGE, ("forward", "backward"), ("residual",)),
+    "recurrent": gpu_plan,
+    "updates": lambda device: training.plan(None, device.partition(":")[0], profile="cuda"),
+    "tables": lambda device: (  # what `layernorm bench norms` shows: quickly, then everything
+        norm_plans.plan(quick=True, device=device) + norm_plans.plan(device=device)
+    ),
+}
 
 
 def verdicts(rows: Iterable[Row]) -> list[str]:
     """How our kernels stand to what was aimed for: a line for each case of LARGE and SMALL, and
     for each training step that was aimed for."""
-    grouped: dict[tuple, dict[str, Row]] = {}
+    cases: dict[str, dict[str, Row]] = {}
     for row in rows:
         if row.status == MEASURED:
-            key = row.options.get("target", row.benchmark), row.mode, row.shape, row.dtype
-            grouped.setdefault(key, {})[row.implementation] = row
+            cases.setdefault(place(row), {})[row.implementation] = row
     lines = []
-    for (name, mode, size, dtype), by in grouped.items():
-        if ON_GPU in by and size in TARGETS and mode == "training":
-            lines.append(f"{name}: {_said(_recurrent(by))}")
-        if OURS not in by or name.removesuffix("_graph") not in ("layer", "rms"):
-            continue
-        checks = _small(by) if size in SMALL else _large(mode, by) if size in LARGE else []
-        if checks:
-            lines.append(f"{name} {mode} {shape(by[OURS], 'x')} {dtype}: {_said(checks)}")
+    for name, by in cases.items():
+        said = [f"{text}{'' if met else ' (missed)'}" for text, met in _checks(by)]
+        lines += [f"{name}: {'; '.join(said)}"] if said else []
     return lines
 
 
-def _said(checks: list[tuple[str, bool]]) -> str:
-    return "; ".join(f"{text}{'' if met else ' (missed)'}" for text, met in checks)
-
-
-def _recurrent(by: dict[str, Row]) -> list[tuple[str, bool]]:
-    speeds = {name: _times(by, name, ON_GPU) for name in RECURRENT}
-    return [
-        (f"{speed:.2f} times {name}'s speed", speed >= RECURRENT[name])
-        for name, speed in speeds.items()
-        if speed is not None
-    ]
-
-
-def _small(by: dict[str, Row]) -> list[tuple[str, bool]]:
-    ratio = _times(by, BASELINE)
-    return [] if ratio is None else [(f"{1 / ratio:.2f} of torch's time", 1 / ratio <= SMALL_RATIO)]
-
-
-def _large(mode: str, by: dict[str, Row]) -> list[tuple[str, bool]]:
-    if mode not in BANDWIDTH:
-        return []
-    ours = by[OURS]
-    checks = [(f"{ours.fraction:.0%} of the roof", ours.fraction >= BANDWIDTH[mode])]
-    for name in by:
-        speed = _times(by, name)
-        if name not in (OURS, "definition"):
-            least = SPEED[mode] if name == BASELINE else 1 / LEVEL
-            checks.append((f"{speed:.2f} times {name}'s speed", speed >= least))
-    return checks
-
-
-def _times(by: dict[str, Row], other: str, ours: str = OURS) -> float | None:
-    """How many times as fast as another ours is."""
-    return by[other].seconds / by[ours].seconds if other in by else None
+def _checks(by: dict[str, Row]) -> Iterator[tuple[str, bool]]:
+    """What is told of a case, and whether the aim is reached."""
+    recurrent = next(iter(by.values())).benchmark == "recurrent"
+    ours = by.get(ON_GPU if recurrent else OURS)
+    if ours is None:
+        return
+    mode, speeds = ours.mode, {name: row.seconds / ours.seconds for name, row in by.items()}
+    if recurrent:
+        if ours.shape in TARGETS and mode == "training":
+            for name, least in RECURRENT.items():
+                if name in speeds:
+                    yield f"{speeds[name]:.2f} times {name}'s speed", speeds[name] >= least
+    elif ours.benchmark.removesuffix("_graph") not in ("layer", "rms"):
+        return
+    elif ours.shape in SMALL and "torch" in speeds:
+        ratio = 1 / speeds["torch"]
+        yield f"{ratio:.2f} of torch's time", ratio <= SMALL_RATIO
+    elif ours.shape in LARGE and mode in BANDWIDTH:
+        yield f"{ours.fraction:.0%} of the roof", ours.fraction >= BANDWIDTH[mode]
+        for name, speed in speeds.items():
+            least = SPEED[mode] if name == "torch" else 1 / LEVEL
+            if name not in (OURS, "definition"):
+                yield f"{speed:.2f} times {name}'s speed", speed >= least
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Row]:
     """The rows of what was measured, now or before."""
-    names = ("large", "small", "residual", "recurrent", "updates", "tables")
     parser = argparse.ArgumentParser("layernorm.lab.benchmarks.gpu", description=__doc__)
     parser.add_argument("--minutes", type=float, default=8.0, help="begin nothing later")
     parser.add_argument("--out", type=Path, help="folder of records; default $LAYERNORM_RUNS")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--steps", nargs="+", choices=names, default=names)
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS)
     parser.add_argument("--again", action="store_true", help="measure what is recorded, too")
     given = parser.parse_args(arguments)
     if not given.minutes > 0:
@@ -139,22 +120,15 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
         print(f"{device}: {NO_DEVICE}")
         return []
     print(f"{machine_of(str(device), torch.get_num_threads())}, torch {torch.__version__}")
-    chosen = [plan for name, plan in steps(device).items() if name in given.steps]
-    plan = tuple(case for cases in chosen for case in cases)
+    plan = [case for name in STEPS if name in given.steps for case in STEPS[name](str(device))]
     rows, left = [], len(plan)
-    for case, found in run(plan, given.out, given.again, time.monotonic() + 60 * given.minutes):
+    for _, found in run(plan, given.out, given.again, time.monotonic() + 60 * given.minutes):
         rows, left = [*rows, *found], left - 1
-        print(f"{case}: {told(found)}", flush=True)
+        print(progress(found), flush=True)
     others = norm_plans.absent(tuple(case for case in plan if isinstance(case, OperationCase)))
     print("\n".join([*problems(rows), *others, *verdicts(rows)]))
     print(f"{left} cases are left: the same command goes on" if left else "complete")
     return rows
-
-
-def told(rows: Sequence[Row]) -> str:
-    """Times of a case on one line, or why there are none."""
-    times = [f"{r.implementation} {r.seconds * 1e6:.1f} µs" for r in rows if r.seconds is not None]
-    return ", ".join(times) or rows[0].status
 
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ NORMS = {"layer": "layer_norm", "rms": "rms_norm"}
 
 def entries(found: Iterable[Record]) -> list[dict[str, Any]]:
     """The entries of these records, sorted; of several at one place the slowest."""
-    rows = [from_record(record) for record in found if not records.stale(record)]
+    timed = [record for record in found if record.config["experiment"].startswith("bench_")]
+    rows = [from_record(record) for record in timed if not records.stale(record)]
     rows = [r for r in rows if r.status == MEASURED and r.device.startswith("cuda")]
     slowest: dict[tuple, float] = {}
     for place, ratio in (*_of_norms(rows), *_of_layers(rows)):
@@ -66,8 +67,8 @@ def _of_layers(rows: Iterable[Row]) -> Iterator[tuple[tuple, float]]:
 
 def text(entries: Iterable[dict[str, Any]]) -> str:
     """The file's text, an entry a line."""
-    lines = ",\n".join(map(json.dumps, entries))
-    return f'{{"schema": 1, "entries": [{f"{chr(10)}{lines}{chr(10)}" if lines else ""}]}}\n'
+    lines = ",".join(f"\n{json.dumps(entry)}" for entry in entries)
+    return '{"schema": 1, "entries": [' + (f"{lines}\n" if lines else "") + "]}\n"
 
 
 def main(arguments: list[str]) -> None:

@@ -1,19 +1,43 @@
-"""Benchmarks so small that they take no time."""
+"""Benchmarks so small that they take no time, and clocks that only calls move."""
+
+import subprocess
+import sys
+from pathlib import Path
 
 import torch
 
-from layernorm.lab.benchmarks.measure import case, run
+from layernorm.lab.benchmarks.measure import run
 from layernorm.lab.benchmarks.measure.timing import CpuTimer
 from layernorm.lab.benchmarks.norms.plan import cases
 
+ROOT = Path(__file__).parents[3]
 CPU = torch.device("cpu")
 GPU = f"cuda:{torch.cuda.device_count()}"  # which is not there
+FEW = {"rounds": 6, "sample_seconds": 1e-6}
 
 
-class Ticking:
-    """A clock that each reading moves by one second: a call takes 1 / repeats, whatever it does."""
+class Clock:
+    """Stands still but for what calls cost; keeps a log of them."""
 
-    now = 0.0
+    def __init__(self):
+        self.now, self.log = 0.0, []
+
+    def __call__(self):
+        return self.now
+
+    def costing(self, name, seconds, function=lambda: None):
+        """A call that takes these seconds: a number, or a function of the calls so far."""
+
+        def call(**inputs):
+            self.log.append(name)
+            self.now += seconds(self.log.count(name)) if callable(seconds) else seconds
+            return function(**inputs)
+
+        return call
+
+
+class Ticking(Clock):
+    """Each reading moves it by one second: a call takes 1 / repeats, whatever it does."""
 
     def __call__(self):
         self.now += 1.0
@@ -26,7 +50,7 @@ def ticking():
 
 def tiny(*sizes, name="layer", dtype="float32", mode="forward", compiled=False, **fields):
     """A plan: layer normalization of four rows, forward, or what is asked for."""
-    fields = {"rounds": 6, "sample_seconds": 1e-6, "profile": "trial"} | fields
+    fields = {**FEW, "profile": "trial"} | fields
     return cases([name], sizes or [(4, 32)], [dtype], [mode], CPU, compiled, **fields)
 
 
@@ -42,20 +66,7 @@ def files(folder):
     return {file.stem: file for file in folder.rglob("*.json")}
 
 
-def own_folder(folder, monkeypatch):
-    """Records are written there, and none is published."""
-    monkeypatch.setenv("LAYERNORM_RUNS", str(folder / "runs"))
-    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: folder / "none")
-    return folder
-
-
-def count(monkeypatch):
-    """The cases that are measured from now on."""
-    measured, real = [], case.measure
-
-    def measure(one, *args, **options):
-        measured.append(one)
-        return real(one, *args, **options)
-
-    monkeypatch.setattr(case, "measure", measure)
-    return measured
+def python(script, *arguments, **options):
+    """A new process with this script."""
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, **options)

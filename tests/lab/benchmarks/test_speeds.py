@@ -63,6 +63,12 @@ def test_what_is_stale_does_not_count(monkeypatch):
     assert entries(of_norm()) == []
 
 
+def test_records_of_experiments_are_left_out():
+    config = {"experiment": "mnist", "profile": "book", "arm": "layer", "method": "layer"}
+    trained = records.Record({**config, "seed": 0}, {"final": {"loss": 1.0}})
+    assert speeds.entries([trained, record_of(of_norm(), "trial")]) == [entry(0.8)]
+
+
 def test_a_recurrent_layer_is_told_relative_to_its_definition():
     """The interval from the ends of both, as torch's layer relates them; else from percentiles."""
     ours, definition = of_layer("fused", 0.4, 0.6), of_layer("definition", 2.0, 3.0)

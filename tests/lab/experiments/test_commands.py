@@ -146,9 +146,6 @@ def test_an_arm_that_the_profile_leaves_out_can_be_run():
         (("sweep", "toy", "--profile", "book", "--workers", "0"), "workers must be at least 1"),
         (("sweep", "toy", "--profile", "book", "--threads", "0"), "threads must be at least 1"),
         (("sweep", "toy", "--profile", "stendard"), "unknown profile 'stendard'"),
-        (("bench", "engine", "--rounds", "5"), "rounds: expected at least 6"),
-        (("bench", "engine", "--threads", "0"), "threads must be at least 1, got 0"),
-        (("bench", "engine", "--profile", "My"), "must be lower-case letters"),
     ],
 )
 def test_what_cannot_be_run_is_one_line_and_exit_code_1(arguments, message):

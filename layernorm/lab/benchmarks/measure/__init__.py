@@ -1,7 +1,4 @@
-"""The parts that benchmarks share: gate, clock, roof, records that a killed call leaves, tables.
-
-A `Case` says what is measured; `measure` gives its rows, `run` goes through a plan of cases.
-"""
+"""The parts that benchmarks share. `measure` gives the rows of a `Case`, `run` those of a plan."""
 
 from layernorm.lab.benchmarks.measure.case import MEASURED, NO_DEVICE, Case, Row, Trial, measure
 from layernorm.lab.benchmarks.measure.resume import Plan, recorded, run

@@ -1,4 +1,4 @@
-"""The least an operation moves: each tensor it must read or write, counted once."""
+"""The bytes that an operation must move: each tensor that it reads or writes, counted once."""
 
 from collections.abc import Iterable
 
@@ -22,7 +22,7 @@ def traffic(
     saved: Iterable[Tensor],
     gradients: Iterable[Tensor],
 ) -> int:
-    """Bytes read and written at least.
+    """Return the least number of bytes read and written.
 
     Forward: every input once, every output once. For layer normalization of M rows of N
     elements of e bytes: 2 M N e and the parameters. Backward: the inputs it needs (`saved`), the

@@ -1,4 +1,4 @@
-"""A case, and how it is measured: what agrees with its definition is timed, the rest is named."""
+"""A case and its measurement: implementations that agree with the definition are timed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,6 @@ class Row:
 
     @property
     def machine(self) -> str:
-        """Where it was measured."""
         return self.options.get("machine", self.device)
 
 
@@ -101,8 +100,7 @@ class Trial:
 class Case:
     """One operation at one shape, by several implementations.
 
-    A kind of benchmark is a subclass: it says how an implementation is made ready (`prepare`), and
-    which names there are.
+    A subclass for each kind of benchmark says how an implementation is made ready (`prepare`).
 
     Args:
         operation: what is computed, in the benchmark's words.
@@ -146,7 +144,6 @@ class Case:
 
     @property
     def threads(self) -> int:
-        """As many as torch uses."""
         return torch.get_num_threads()
 
     def method(self, name: str) -> str:
@@ -154,15 +151,15 @@ class Case:
         raise NotImplementedError
 
     def prepare(self) -> Callable[[str], Trial]:
-        """A function that makes the implementation of a name ready."""
+        """Return a function that makes the implementation of a name ready."""
         raise NotImplementedError
 
     def measured(self) -> list[Row]:
-        """Its rows, wherever they have to be measured."""
+        """Measure in the process that the case needs."""
         return measure(self)
 
     def setting(self) -> AbstractContextManager:
-        """Everything runs within it."""
+        """The context in which everything runs."""
         return nullcontext()
 
     def depends_on(self, name: str) -> tuple[Any, ...]:
@@ -206,12 +203,12 @@ def machine_of(device: str, threads: int) -> str:
 
 
 def measure(case: Case, timer: Timer | None = None, roof: float | None = None) -> list[Row]:
-    """One row per implementation; a wrong one is named as such and not timed.
+    """Return one row per implementation.
 
-    First each implementation must agree with its definition. Those that do are timed in turns,
-    each sample long enough for the clock, and judged again. Where the weights come to lie in
-    memory changes a time by several percent: with `copies` every implementation is made anew and
-    timed again.
+    Each must first agree with its definition; a wrong one is named and not timed. The others are
+    timed in turns, each sample long enough for the clock, and judged again. The place of weights
+    in memory changes a time by several percent: with `copies` every implementation is made anew
+    and timed again.
 
     Args:
         timer: another clock than the device's own.
@@ -286,7 +283,7 @@ def times(samples: list[float], reference: list[float] | None) -> dict[str, Any]
 
 
 def with_roof(row: Row) -> Row:
-    """With the fraction of the roof that it reaches, and a note where that is more than all."""
+    """Add the fraction of the roof that a row reaches, and a note where it is above 1."""
     if not row.bandwidth or not row.roof:
         return row
     fraction = row.bandwidth / row.roof

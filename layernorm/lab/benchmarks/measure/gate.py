@@ -1,4 +1,4 @@
-"""The gate before the clock: an implementation that is wrong is named, never timed."""
+"""The gate: an implementation must agree with its definition before it is timed."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ def relative_error(got: Tensor, expected: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Expected:
-    """The oracle's value in float64, and what an implementation owes: its dtype, how close."""
+    """The oracle's value in float64, the dtype of an implementation's, and the error allowed."""
 
     name: str
     value: Tensor

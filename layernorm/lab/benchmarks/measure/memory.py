@@ -1,4 +1,4 @@
-"""Memory: the peak of one call, what a forward pass keeps, by how much a process grows."""
+"""Memory: the peak of one call, bytes kept for a backward pass, growth of a process."""
 
 import ctypes
 import gc
@@ -61,10 +61,10 @@ def held(forward: Callable[[], Tensor], others: Iterable[Tensor] = ()) -> int:
 
 
 def growth(call: Call, times: int = 3) -> int | None:
-    """By how much this process grows at most while it calls some times; None where the system does
-    not tell (other than Linux).
+    """Return by how many bytes this process grows at most during some calls; None where the system
+    does not tell (other than Linux).
 
-    Counts also what an implementation keeps outside of torch's tensors, and needs for a moment.
+    Memory outside of torch's tensors counts as well, also if it is needed only for a moment.
     """
     gc.collect()
     try:

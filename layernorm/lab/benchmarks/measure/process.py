@@ -1,8 +1,8 @@
-"""Measure in a process of its own: with another allocation of memory, or its amount.
+"""Measure in a new process: times with another allocator's setting, or memory.
 
-On a CPU, torch allocates every tensor anew, and the system hands memory out page by page: a page
-fault for each 4 kB. With `THP_MEM_ALLOC_ENABLE=1` torch asks for pages of 2 MB instead (Linux),
-which spares whatever allocates most of them. torch reads that variable once, when it starts.
+On a CPU, torch allocates every tensor anew, and each 4 kB cost a page fault. With
+`THP_MEM_ALLOC_ENABLE=1` torch asks for pages of 2 MB instead (Linux). It reads that variable once,
+when it starts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def measure_apart(case: Case, variables: Mapping[str, str]) -> list[Row]:
 
 
 def ask(case: Case, question: str, variables: Mapping[str, str], *arguments: Any) -> list[Any]:
-    """The answers of a case's method in a new process, by way of JSON; "measure": its rows.
+    """Call a case's method in a new process and read its answers as JSON; "measure": its rows.
 
     Raises:
         ChildProcessError: as `measure_apart`.

@@ -1,8 +1,8 @@
-"""A plan is measured case by case, each written down at once; called again, it goes on.
+"""Measure a plan case by case, write each result down at once, and go on after an interruption.
 
-Before a case begins, a marker is written beside its records. A marker without records tells that
-the process was killed or crashed meanwhile: the case is tried once more, after the others, and if
-that ends the process too, its records say so. What failed with an error is tried again, too.
+A marker stands beside a case's records while it is measured. One that is left tells that the
+process was killed or crashed: the case is tried once more, after the others, and if that ends the
+process too, its records say so. What failed with an error is tried again as well.
 """
 
 from __future__ import annotations
@@ -22,13 +22,8 @@ from typing import Any
 import torch
 
 from layernorm.lab import records
-from layernorm.lab.benchmarks.measure.case import (
-    MEASURED,
-    Case,
-    Row,
-    failure,
-    with_roof,
-)
+from layernorm.lab.benchmarks.measure.case import MEASURED, Case, Row, failure, with_roof
+from layernorm.lab.benchmarks.measure.table import place
 from layernorm.lab.benchmarks.measure.timing import present
 from layernorm.lab.records import Record
 from layernorm.lab.records.files import runs_folder, write
@@ -38,7 +33,6 @@ Plan = tuple[Case, ...]
 CRASHED = "crashed: the process that measured it was killed or crashed"
 TIMES = ("seconds", "p20", "p80", "ratio", "ratio_low", "ratio_high", "bandwidth", "roof")
 SIZES = ("peak_memory", "held_memory", "resident_memory")
-DIGITS = 6  # of times in records
 PEERS = ("liger-kernel", "apex", "transformer-engine", "quack-kernels", "flash-attn")
 OUTCOME = ("baseline", "rounds", "status", "path")  # options that do not tell what was measured
 
@@ -49,8 +43,8 @@ def run(
     again: bool = False,
     until: float = math.inf,
 ) -> Iterator[tuple[Case, list[Row]]]:
-    """Each case with its rows: measured, or read if its records are there, of the same code, torch
-    and machine. What failed or crashed before comes after the others.
+    """Yield each case with its rows: measured, or read from records of the same code, torch and
+    machine. Cases that failed or crashed before come last.
 
     Args:
         root: of own records; None: `$LAYERNORM_RUNS`, else `./runs`.
@@ -92,9 +86,8 @@ class _Book:
             return []
         wanted = [_config(case.blank(name), case.profile) for name in case.implementations]
         found = [self.known.get(_identity(config)) for config in wanted]
-        return (
-            [from_record(r) for r in found] if all(r and _current(r, case) for r in found) else []
-        )
+        current = all(record and _current(record, case) for record in found)
+        return list(map(from_record, found)) if current else []
 
     def marker(self, case: Case) -> Path:
         """The file that is there while a case is measured."""
@@ -105,14 +98,18 @@ class _Book:
         """The rows of a case, as written down."""
         if case.profile is None or not present(torch.device(case.device)):
             return _measured(case)
-        marker = self.marker(case)
+        marker, crashed = self.marker(case), []
         if marker.exists():  # these stay if it ends the process once more
-            self.save(case, [case.blank(name, CRASHED) for name in case.implementations])
-        write(marker, f"{case}\n")
+            crashed = [case.blank(name, CRASHED) for name in case.implementations]
+            self.save(case, crashed)
+        write(marker, f"{place(case.blank(case.implementations[0]))}\n")
         try:
             rows = _measured(case)
-        except BaseException:  # stopped by hand
-            marker.unlink(missing_ok=True)
+        except BaseException:  # stopped by hand, which is no crash: as it was before
+            for row in crashed:
+                records.path(_config(row, case.profile), self.root).unlink(missing_ok=True)
+            if not crashed:
+                marker.unlink(missing_ok=True)
             raise
         made = self.save(case, rows)
         marker.unlink(missing_ok=True)
@@ -133,16 +130,16 @@ class _Book:
 
 
 def _measured(case: Case) -> list[Row]:
-    """As `measure`; if not even the definition can be computed, every row says why."""
+    """Measure a case; where even the definition cannot be computed, every row says why."""
     case.check()  # what is out of range is an error of whoever asked
     try:
         return case.measured()
     except Exception as error:  # of any kind: there may be too little memory, for one
         return [case.blank(name, failure(error)) for name in case.implementations]
     finally:
-        gc.collect()
-        if torch.device(case.device).type == "cuda":
-            torch.cuda.empty_cache()
+        if present(torch.device(case.device)):
+            gc.collect()
+            torch.cuda.empty_cache()  # of a GPU that was used; else it does nothing
 
 
 def sweeps(plan: Iterable[Case]) -> list[tuple[str, str]]:
@@ -167,7 +164,7 @@ def recorded(benchmark: str, profile: str | None = None) -> list[Row]:
 
 
 def origin(benchmark: str, profile: str) -> str:
-    """Where records were made: processor, threads, torch, rounds, commit.
+    """Processor, threads, torch, rounds and commit of records.
 
     Raises:
         RecordError: there are none.
@@ -196,6 +193,7 @@ def _config(row: Row, profile: str) -> dict[str, Any]:
     """A record's configuration. The machine is part of it, so that measurements of two machines
     stand side by side."""
     told = {name: getattr(row, name) for name in ("mode", "dtype", "device", "baseline")}
+    told |= {} if row.status == MEASURED else {"status": row.status}
     return {
         "experiment": f"bench_{row.benchmark}",
         "profile": profile,
@@ -213,7 +211,7 @@ def _identity(config: Mapping[str, Any]) -> str:
 
 
 def _current(record: Record, case: Case) -> bool:
-    """True if it is as good as measuring again."""
+    """True if measuring again would tell no more."""
     return (
         record.config["options"].get("rounds") == case.rounds
         and record.environment["versions"]["torch"] == str(torch.__version__)
@@ -226,14 +224,11 @@ def record_of(row: Row, profile: str, depends_on: Sequence[Any] = ()) -> Record:
 
     The result holds what the same seed gives again: bytes of the byte model, and the error.
     """
-    options = dict(row.options) | ({} if row.status == MEASURED else {"status": row.status})
     final = {"error": math.inf if row.error is None else row.error}
     final |= {} if row.traffic is None else {"bytes": row.traffic}
-    times = {name: getattr(row, name) for name in TIMES if getattr(row, name) is not None}
-    timing = {name: float(f"{value:.{DIGITS}g}") for name, value in times.items()}
-    timing |= {name: getattr(row, name) for name in SIZES if getattr(row, name) is not None}
-    config = _config(replace(row, options=options), profile)
-    made = records.new(config, {"final": final}, timing, depends_on=depends_on)
+    timing = {name: getattr(row, name) for name in TIMES + SIZES if getattr(row, name) is not None}
+    timing |= {name: float(f"{timing[name]:.6g}") for name in TIMES if name in timing}
+    made = records.new(_config(row, profile), {"final": final}, timing, depends_on=depends_on)
     here = made.environment
     versions = here["versions"] | _versions()
     return replace(made, environment={**here, "versions": versions, "driver": _driver()})
@@ -255,7 +250,7 @@ def from_record(record: Record) -> Row:
         traffic=final.get("bytes"),
         options=options,
         **fields,
-        **{n: value for n, value in record.timing.items() if not n.startswith("sample_")},
+        **record.timing,
     )
     return with_roof(row)
 

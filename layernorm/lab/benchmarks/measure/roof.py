@@ -1,4 +1,4 @@
-"""The roof: how fast this machine copies memory, measured like everything else."""
+"""The roof: the speed at which this machine copies memory."""
 
 import torch
 

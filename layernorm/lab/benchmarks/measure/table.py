@@ -1,4 +1,4 @@
-"""Tables: rows of text under a head, printed by commands and shown in chapters."""
+"""Tables of text, which commands print and chapters show."""
 
 from __future__ import annotations
 
@@ -61,11 +61,30 @@ def shape(row: Row, between: str = ",") -> str:
     return between.join(map(str, row.shape))
 
 
+def microseconds(row: Row) -> str:
+    """A row's median time in µs."""
+    return "" if row.seconds is None else f"{row.seconds * 1e6:.1f}"
+
+
+def place(row: Row) -> str:
+    """The case that a row belongs to."""
+    options = row.options
+    what = options.get("kind") or options.get("model") or row.benchmark
+    numbers = "tf32" if options.get("tf32") else row.dtype
+    pages = " with huge pages" if options.get("huge_pages") == "on" else ""
+    return f"{what} {row.mode} {shape(row, 'x')} {numbers}{pages}"
+
+
+def progress(rows: Sequence[Row]) -> str:
+    """One line about a case: its times, or why there are none."""
+    times = (f"{r.implementation} {microseconds(r)} µs" for r in rows if r.seconds is not None)
+    return f"{place(rows[0])}: {', '.join(times) or rows[0].status}"
+
+
 def problems(rows: Iterable[Row]) -> list[str]:
     """Why rows have no time: what is wrong, failed or crashed, each with its case."""
-    said = []
-    for row in rows:
-        if row.status not in (MEASURED, NO_DEVICE):
-            what = row.options.get("kind") or row.options.get("model") or row.benchmark
-            said.append(f"{what} {row.mode} {shape(row)} {row.implementation}: {row.status}")
-    return said
+    return [
+        f"{place(row)} {row.implementation}: {row.status}"
+        for row in rows
+        if row.status not in (MEASURED, NO_DEVICE)
+    ]

@@ -1,4 +1,4 @@
-"""Clocks, and how they are read: in turns, after a warm-up, over samples long enough."""
+"""Clocks, samples in turns, and their median with its interval."""
 
 import gc
 import time
@@ -85,7 +85,7 @@ def present(device: torch.device) -> bool:
 
 
 def timer_for(device: torch.device, graph: bool = False) -> Timer:
-    """The clock that belongs to a device."""
+    """Return the clock of a device."""
     if device.type == "cuda":
         return CudaTimer(device, graph)
     if graph:
@@ -94,7 +94,7 @@ def timer_for(device: torch.device, graph: bool = False) -> Timer:
 
 
 def calibrate(timer: Timer, call: Call, least: float) -> int:
-    """How many calls make a sample of at least `least` seconds, at best of three; warms up, too.
+    """Return how many calls take at least `least` seconds in each of three samples.
 
     Raises:
         RuntimeError: even a million calls take less time than that by this clock.
@@ -110,9 +110,9 @@ def calibrate(timer: Timer, call: Call, least: float) -> int:
 def interleaved(
     timer: Timer, calls: Mapping[str, Call], rounds: int, least: float
 ) -> dict[str, list[float]]:
-    """Samples (seconds per call) of each call, taken in turns: A B A B, one round discarded.
+    """Return samples (seconds per call) taken in turns, A B A B, without the first round.
 
-    In turns, because a machine's speed drifts: what slows one round slows all calls of it alike.
+    A machine's speed drifts; in turns, all calls of a round are slowed alike.
     """
     repeats = {name: calibrate(timer, call, least) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}

@@ -1,18 +1,15 @@
-"""From words on a command line to what they name, or to an error that helps."""
+"""Read words of a command line; an error says what was expected."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from pathlib import Path
 
 import torch
 
-from layernorm.lab import records
-
 
 def one_of(argument: str, value: str, known: Iterable[str]) -> str:
-    """The value, if it is known.
+    """Return the value if it is known.
 
     Raises:
         ValueError: it is not; the message names what is known, or what was probably meant.
@@ -28,7 +25,7 @@ def one_of(argument: str, value: str, known: Iterable[str]) -> str:
 def some_of(
     argument: str, text: str | None, known: Iterable[str], default: Iterable[str]
 ) -> tuple[str, ...]:
-    """The names in a text, separated by commas, each once; None: the default.
+    """Return the names in a text, separated by commas, each once; None: the default.
 
     Raises:
         ValueError: as `one_of`.
@@ -38,7 +35,7 @@ def some_of(
 
 
 def device_of(text: str) -> torch.device:
-    """The device of that name; "auto": the GPU if there is one.
+    """Return the device of that name; "auto": the GPU if there is one.
 
     Raises:
         ValueError: there is no such kind of device.
@@ -54,17 +51,13 @@ def device_of(text: str) -> torch.device:
     return device
 
 
-def check_outputs(json_path: Path | None, profile: str | None) -> None:
-    """Refuse before the long measurement what could not be written after it.
+def positive(text: str, between: str, count: int, expected: str) -> tuple[int, ...]:
+    """Read `count` positive integers with the sign `between` them.
 
     Raises:
-        ValueError: the profile is no name, the path is a folder or in none.
+        ValueError: the text is something else; the message says what was expected.
     """
-    if profile is not None:
-        records.key(
-            {"experiment": "bench", "profile": profile, "arm": "a", "method": "none", "seed": 0}
-        )
-    if json_path is not None and not json_path.parent.is_dir():
-        raise ValueError(f"json: the folder of {json_path} does not exist; create it first")
-    if json_path is not None and json_path.is_dir():
-        raise ValueError(f"json: {json_path} is a folder; name a file")
+    numbers = [number.strip() for number in text.split(between)]
+    if len(numbers) != count or not all(n.isdecimal() and int(n) > 0 for n in numbers):
+        raise ValueError(f"shapes: expected {expected}; got {text!r}")
+    return tuple(map(int, numbers))

@@ -1,6 +1,5 @@
-"""The normalizations measured: definitions, torch's own, its compiler, our kernels, and peers.
+"""Benchmark of normalizations: definitions, torch's own, its compiler, our kernels, and peers.
 
-from layernorm.lab.benchmarks import norms
 norms.quick()                                                 # rows, in a few seconds
 norms.table(norms.rows(["layer", "rms"], (8, 256, 64)))       # a table, for a chapter
 """

@@ -21,7 +21,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-Function = Callable[..., Tensor | tuple[Tensor, ...]]
+from layernorm.lab.benchmarks.norms.operations import Function, groups
+
 EPS = 1e-5  # of torch's layer, group and instance normalization
 RMS_EPS = torch.finfo(torch.float32).eps  # of its RMS normalization, in half precision too
 
@@ -77,8 +78,6 @@ def _added(norm: Callable[..., tuple[Tensor, Tensor]]) -> Function:
 
 
 def _liger_group(module: ModuleType) -> Function:
-    from layernorm.lab.benchmarks.norms.operations import groups
-
     def implementation(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         spread = x.view(*x.shape, 1) if x.dim() == 2 else x
         done = module.liger_group_norm(spread, weight, bias, x.shape[1], groups(x), EPS)

@@ -1,8 +1,8 @@
-"""Plans of `layernorm bench norms`, from words on a command line; and a few rows for a chapter."""
+"""Plans of `layernorm bench norms` from words on a command line; rows for a chapter."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from layernorm.lab.benchmarks.measure.byte_model import MODES
 from layernorm.lab.benchmarks.measure.case import Row, Shape, measure
 from layernorm.lab.benchmarks.measure.resume import Plan
-from layernorm.lab.benchmarks.measure.words import device_of, one_of, some_of
+from layernorm.lab.benchmarks.measure.words import device_of, one_of, positive, some_of
 from layernorm.lab.benchmarks.norms.case import OperationCase
 from layernorm.lab.benchmarks.norms.implementations import candidates
 from layernorm.lab.benchmarks.norms.operations import OPERATIONS, at
@@ -26,12 +26,12 @@ QUICK_SHAPES = {
 }
 QUICK_DTYPES = {"cpu": ("float32",), "cuda": ("float32", "bfloat16")}
 QUICK_MODES = ("forward", "forward+backward")
-QUICK = {"rounds": 7, "sample_seconds": 5e-4}
+QUICK = {"rounds": 7, "sample_seconds": 5e-4, "profile": "quick"}
 
 
 def cases(
     names: Iterable[str],
-    sizes: Sequence[tuple[int, int]],
+    sizes: Collection[tuple[int, ...]],
     dtypes: Iterable[str],
     modes: Iterable[str],
     device: torch.device,
@@ -82,13 +82,19 @@ def plan(
     names = some_of("methods", methods, OPERATIONS, OPERATIONS)
     types = some_of("dtypes", dtypes, DTYPES, QUICK_DTYPES[on.type] if quick else DTYPES)
     kinds = some_of("modes", modes, MODES, QUICK_MODES if quick else MODES)
+    most = MOST[on.type]
+    every = ((count, width) for width in WIDTHS for count in COUNTS if count * width <= most)
+    sizes = QUICK_SHAPES[on.type] if quick else tuple(every)
     if shapes is not None:
-        sizes = tuple(dict.fromkeys(_size(text, MOST[on.type]) for text in shapes.split(",")))
-    else:
-        sizes = QUICK_SHAPES[on.type] if quick else grid(MOST[on.type])
-    profile = profile or ("quick" if quick else None)
-    fields = {} if profile is None else {"profile": profile}
-    found = cases(names, sizes, types, kinds, on, compiled, **fields, **QUICK if quick else {})
+        form = "rows x elements of a row, several with commas, such as 4096x1024,16x769"
+        sizes = dict.fromkeys(positive(text, "x", 2, form) for text in shapes.split(","))
+    for count, width in sizes:
+        if count * width > most:
+            raise ValueError(
+                f"shapes: expected at most {most} elements on this device, got {count}x{width}"
+            )
+    fields = (QUICK if quick else {}) | ({} if profile is None else {"profile": profile})
+    found = cases(names, sizes, types, kinds, on, compiled, **fields)
     if not found:
         raise ValueError("shapes: batch normalization needs two rows or more, got 1")
     return found
@@ -99,24 +105,6 @@ def absent(plan: Plan) -> list[str]:
     asked = dict.fromkeys((case.operation, case.device) for case in plan)
     refused = [candidates(OPERATIONS[name], torch.device(on))[1] for name, on in asked]
     return list(dict.fromkeys(f"{name}: {why}" for one in refused for name, why in one.items()))
-
-
-def grid(most: int) -> tuple[tuple[int, int], ...]:
-    """All sizes of at most so many elements."""
-    return tuple((count, w) for w in WIDTHS for count in COUNTS if count * w <= most)
-
-
-def _size(text: str, most: int) -> tuple[int, int]:
-    numbers = text.strip().split("x")
-    if len(numbers) != 2 or not all(n.isdecimal() and int(n) > 0 for n in numbers):
-        raise ValueError(
-            "shapes: expected rows x elements of a row, several with commas, such as "
-            f"4096x1024,16x769; got {text!r}"
-        )
-    count, width = map(int, numbers)
-    if count * width > most:
-        raise ValueError(f"shapes: expected at most {most} elements on this device, got {text}")
-    return count, width
 
 
 def rows(

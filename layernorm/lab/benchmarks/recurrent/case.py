@@ -156,11 +156,7 @@ class GpuCase(RecurrentCase):
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"kind": self.operation, "tf32": self.tf32, "target": str(self)}
-
-    def __str__(self) -> str:
-        numbers = "tf32" if self.tf32 else self.dtype
-        return f"{self.operation} {self.mode} {'x'.join(map(str, self.shape))} {numbers}"
+        return {"kind": self.operation, "tf32": self.tf32}
 
     def _judged(self, run: _Run, call: Callable, expected: list[gate.Expected]) -> gate.Verdict:
         """As it is timed."""

@@ -8,7 +8,7 @@ import torch
 
 from layernorm.lab.benchmarks.measure.case import Shape
 from layernorm.lab.benchmarks.measure.resume import Plan
-from layernorm.lab.benchmarks.measure.words import one_of, some_of
+from layernorm.lab.benchmarks.measure.words import one_of, positive, some_of
 from layernorm.lab.benchmarks.recurrent.case import MODES, ON_CPU, PAIR, GpuCase, RecurrentCase
 from layernorm.lab.benchmarks.recurrent.subjects import BASELINE, KINDS, ON_GPU
 
@@ -61,7 +61,9 @@ def plan(
         raise ValueError(f"threads: expected 1 to {most}, got {threads}")
     one_of("huge-pages", huge_pages, ["off", "on", "both"])
     settings = {"off": (False,), "on": (True,), "both": (False, True)}[huge_pages]
-    sizes = SHAPES if shapes is None else tuple(map(_shape, shapes.split(";")))
+    form = "four positive integers T,B,I,H, several with semicolons, such as '5,2,3,4;6,1,8,9'"
+    given = [] if shapes is None else shapes.split(";")
+    sizes = tuple(positive(text, ",", 4, form) for text in given) or SHAPES
     cases = tuple(
         RecurrentCase(
             one_kind, shape, mode=one_mode, profile=profile, rounds=rounds,
@@ -99,13 +101,3 @@ def gpu_plan(device: str = "cuda", profile: str | None = "cuda") -> Plan:
         if shape not in TARGETS
     ]
     return tuple(wanted)
-
-
-def _shape(text: str) -> Shape:
-    numbers = text.strip().split(",")
-    if len(numbers) != 4 or not all(n.strip().isdigit() and int(n) > 0 for n in numbers):
-        raise ValueError(
-            f"shapes: expected four positive integers T,B,I,H, several with semicolons, such as "
-            f"'50,32,128,128;100,8,400,400'; got {text!r}"
-        )
-    return tuple(map(int, numbers))

@@ -18,11 +18,16 @@ TORCHS = {"lstm": "nn.LSTM", "gru": "nn.GRU"}
 
 def select(rows: Iterable[Row], **wanted: str) -> list[Row]:
     """The rows with these values of `kind`, `mode`, `huge_pages`, `implementation`."""
+    return _grouped(rows, *wanted).get(tuple(wanted.values()), [])
 
-    def value(row: Row, name: str) -> object:
-        return row.options[name] if name in row.options else getattr(row, name)
 
-    return [r for r in rows if all(value(r, name) == w for name, w in wanted.items())]
+def _grouped(rows: Iterable[Row], *names: str) -> dict[tuple, list[Row]]:
+    """The rows by these values, in order of appearance."""
+    groups: dict[tuple, list[Row]] = {}
+    for row in rows:
+        values = (row.options[n] if n in row.options else getattr(row, n) for n in names)
+        groups.setdefault(tuple(values), []).append(row)
+    return groups
 
 
 def recorded(profile: str = "cpu") -> list[Row]:
@@ -52,40 +57,39 @@ def geometric_mean(rows: Sequence[Row]) -> float | None:
 
 def tables(rows: Sequence[Row]) -> Iterator[Table]:
     """Every table of a measurement."""
-    for row in _firsts(rows, "kind", "mode", "huge_pages"):
-        kind, pages = row.options["kind"], row.options["huge_pages"]
-        chosen = select(rows, kind=kind, mode=row.mode, huge_pages=pages)
-        what = f"{kind.upper()}, {row.mode}, {row.dtype}, threads: {row.options['threads']}"
-        yield speeds(chosen, f"{what}, huge pages {pages}: ratio of times to {TORCHS[kind]}")
+    for (kind, mode, pages), chosen in _grouped(rows, "kind", "mode", "huge_pages").items():
+        dtype, threads = chosen[0].dtype, chosen[0].options["threads"]
+        what = f"{kind.upper()}, {mode}, {dtype}, threads: {threads}, huge pages {pages}"
+        yield speeds(chosen, f"{what}: ratio of times to {TORCHS[kind]}")
     held = [row for row in rows if row.held_memory is not None]
-    for row in _firsts(held, "kind"):
-        kind = row.options["kind"]
+    for (kind,), chosen in _grouped(held, "kind").items():
         told = "training: MB held for the backward pass, growth of the process"
-        yield memories(select(held, kind=kind), f"{kind.upper()}, {told}")
+        yield memories(chosen, f"{kind.upper()}, {told}")
 
 
 def speeds(rows: Sequence[Row], title: str = "") -> Table:
     """Shapes down, implementations across: torch's time, the others' ratio to it [95% interval].
 
-    The rows are of one kind, mode and setting of huge pages; the last line has geometric means.
+    The rows are of one kind, mode and setting of huge pages; the last line has the geometric means
+    of those that have a ratio at every shape.
     """
-    names = list(dict.fromkeys(row.implementation for row in rows))
-    names = [name for name in names if name == BASELINE] + [n for n in names if n != BASELINE]
+    by = {name: mine for (name,), mine in _grouped(rows, "implementation").items()}
+    names = sorted(by, key=lambda name: name != BASELINE)  # the others as they came
     titles = {BASELINE: f"{TORCHS[rows[0].options['kind']]} ms"} if rows else {}
     cells = {(shape(row), row.implementation): _speed(row) for row in rows}
     shapes = dict.fromkeys(map(shape, rows))
     lines = [[one, *(cells.get((one, name), "") for name in names)] for one in shapes]
-    means = {n: geometric_mean(select(rows, implementation=n)) for n in names if n != BASELINE}
-    lines.append(["geometric mean", *(number(means.get(name)) for name in names)])
+    whole = [name for name in names if name != BASELINE and len(by[name]) == len(shapes)]
+    means = (number(geometric_mean(by[name])) if name in whole else "" for name in names)
+    lines.append(["geometric mean", *means])
     return Table(["T,B,I,H", *(titles.get(name, name) for name in names)], lines, title)
 
 
 def memories(rows: Sequence[Row], title: str = "") -> Table:
     """The memory that training takes, in MB: held for the backward, and growth of a process."""
     by = {(shape(row), row.implementation): row for row in rows}
-    head, lines = ["T,B,I,H"], []
-    for what in ("held", "process"):
-        head += [f"{what}: torch", f"{what}: ours", "ratio"]
+    columns = [f"{what}: {whose}" for what in ("held", "process") for whose in ("torch", "ours")]
+    head, lines = ["T,B,I,H", *columns[:2], "ratio", *columns[2:], "ratio"], []
     for one in dict.fromkeys(map(shape, rows)):
         line = [one]
         for field in ("held_memory", "resident_memory"):
@@ -110,23 +114,6 @@ def verdict(rows: Sequence[Row]) -> str:
         f"ours: {', '.join(paths)}",
         f"machine: {here['cpu']}, {here['cpu_capability']}, torch {here['versions']['torch']}",
     ])  # fmt: skip
-
-
-def progress(rows: Sequence[Row]) -> str:
-    """One line about a case that was just measured."""
-    one = rows[0]
-    told = ", ".join(f"{row.implementation} {_speed(row)}" for row in rows)
-    pages = f"huge pages {one.options['huge_pages']}"
-    return f"{one.options['kind']} {one.mode} {shape(one)} {pages}: {told}"
-
-
-def _firsts(rows: Iterable[Row], *names: str) -> list[Row]:
-    """One row for each combination of these values, in order of appearance."""
-    first: dict[tuple, Row] = {}
-    for row in rows:
-        key = tuple(row.mode if name == "mode" else row.options[name] for name in names)
-        first.setdefault(key, row)
-    return list(first.values())
 
 
 def _speed(row: Row) -> str:

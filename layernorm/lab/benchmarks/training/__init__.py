@@ -1,6 +1,5 @@
 """`layernorm bench training`: whole updates of networks with each normalization.
 
-from layernorm.lab.benchmarks import training
 case = training.TrainingCase("mlp", (128, 784, 1000, 1000, 10))    # batch and layer sizes
 training.table(measure(case))
 """

@@ -2,29 +2,12 @@
 
 import pytest
 import torch
+from lab.benchmarks.benching import CPU, FEW, GPU, Clock
 
 from layernorm.lab.benchmarks import measure as core
 from layernorm.lab.benchmarks.measure import byte_model, memory, roof
 from layernorm.lab.benchmarks.measure.timing import CpuTimer
 from layernorm.lab.benchmarks.norms.case import Operation, OperationCase
-
-
-class Clock:
-    """Stands still but for `tick`; `calls` counts how often each implementation ran."""
-
-    def __init__(self):
-        self.now, self.calls = 0.0, {}
-
-    def __call__(self):
-        return self.now
-
-    def costing(self, name, seconds, function):
-        def implementation(**inputs):
-            self.calls[name] = self.calls.get(name, 0) + 1
-            self.now += seconds(self.calls[name]) if callable(seconds) else seconds
-            return function(**inputs)
-
-        return implementation
 
 
 @pytest.fixture
@@ -50,10 +33,6 @@ class Off(torch.autograd.Function):
         return 1.001 * 3 * grad * weight * x**2, (grad * x**3).sum(0)
 
 
-def off_gradient(x, weight):
-    return Off.apply(x, weight)
-
-
 def benchmark(**implementations):
     return Operation(
         name="cube",
@@ -68,36 +47,32 @@ def benchmark(**implementations):
     )
 
 
-def measure(bench, shape, timer=None, roof=None, **fields):
+def measure(bench, shape=(10, 3), timer=None, roof=None, **fields):
     names = tuple(bench.implementations)
-    fields = {"baselines": names[:1], "implementations": names} | fields
-    return core.measure(OperationCase(bench.name, shape, source=bench, **fields), timer, roof)
+    fields = {**FEW, "baselines": names[:1], "implementations": names} | fields
+    rows = core.measure(OperationCase(bench.name, shape, source=bench, **fields), timer, roof)
+    return {row.implementation: row for row in rows}
 
 
-def run(clock, bench, shape=(10, 3), **options):
-    options = {"rounds": 6, "sample_seconds": 0.5, "roof": 1e3} | options
-    return {row.implementation: row for row in measure(bench, shape, CpuTimer(clock), **options)}
+def run(clock, bench, **fields):
+    fields = {"sample_seconds": 0.5, "roof": 1e3} | fields
+    return measure(bench, timer=CpuTimer(clock), **fields)
 
 
-def test_known_costs_are_measured(clock):
-    rows = run(clock, benchmark(a=clock.costing("a", 2.0, cube), b=clock.costing("b", 3.0, cube)))
-    assert [rows[name].status for name in "ab"] == ["measured"] * 2
+def test_known_costs_are_measured_and_every_copy_is_made_and_timed_anew(clock):
+    bench = benchmark(a=clock.costing("a", 2.0, cube), b=clock.costing("b", 3.0, cube))
+    rows = run(clock, bench)
+    assert [row.status for row in rows.values()] == ["measured"] * 2
     assert (rows["a"].seconds, rows["a"].p20, rows["a"].p80) == (2, 2, 2)
     assert (rows["b"].seconds, rows["b"].samples) == (3, (3.0,) * 6)
     assert (rows["a"].ratio, rows["b"].ratio) == (1, 1.5)
     assert (rows["b"].ratio_low, rows["b"].ratio_high) == (1.5, 1.5)
-
-
-def test_every_copy_is_made_and_timed_anew(clock):
-    bench = benchmark(a=clock.costing("a", 2.0, cube), b=clock.costing("b", 3.0, cube))
     rows = run(clock, bench, copies=3)
     assert [len(row.samples) for row in rows.values()] == [18, 18]
     assert rows["b"].ratio == 1.5
-    with pytest.raises(ValueError, match="copies: expected at least 1, got 0"):
-        run(clock, bench, copies=0)
 
 
-def test_where_the_baseline_is_wrong_ratios_are_to_the_next(clock):
+def test_ratios_are_to_the_first_baseline_that_is_right(clock):
     bench = benchmark(
         a=clock.costing("a", 1.0, lambda x, weight: x),
         b=clock.costing("b", 2.0, cube),
@@ -105,12 +80,7 @@ def test_where_the_baseline_is_wrong_ratios_are_to_the_next(clock):
     )
     rows = run(clock, bench, baselines=("a", "b"))
     assert [(row.baseline, row.ratio) for row in rows.values()] == [("a", None), ("b", 1), ("b", 3)]
-
-
-def test_the_baseline_can_be_chosen(clock):
-    bench = benchmark(a=clock.costing("a", 2.0, cube), b=clock.costing("b", 4.0, cube))
-    rows = run(clock, bench, baselines=("b",))
-    assert (rows["a"].ratio, rows["b"].ratio) == (0.5, 1)
+    assert run(clock, bench, baselines=("c",))["b"].ratio == 2 / 6
 
 
 def test_a_machine_that_slows_down_changes_the_times_but_no_ratio_within_a_round(clock):
@@ -123,55 +93,47 @@ def test_a_machine_that_slows_down_changes_the_times_but_no_ratio_within_a_round
     assert (rows["b"].ratio, rows["b"].ratio_low, rows["b"].ratio_high) == (2, 2, 2)
 
 
-@pytest.mark.parametrize("mode", byte_model.MODES)
-def test_right_implementations_pass_in_every_mode(mode):
-    rows = measure(benchmark(a=cube), (10, 3), mode=mode, rounds=6, sample_seconds=1e-5)
-    assert [row.status for row in rows] == ["measured"]
-    assert rows[0].seconds > 0
-    assert rows[0].roof > 0
-    assert 0 < rows[0].error < 1
+def test_without_a_known_roof_it_is_measured():
+    row = measure(benchmark(a=cube), sample_seconds=1e-5)["a"]
+    assert row.seconds > 0
+    assert row.roof > 0
+    assert 0 < row.error < 1
 
 
 WRONG = {
-    "value": (lambda x, weight: weight * x**3 * 1.0001, "output 0 is off by 0.0001"),
-    "row": (lambda x, weight: (weight * x**3).index_fill(0, torch.tensor(4), 0), "off by"),
-    "nan": (lambda x, weight: weight * x**3 / 0 * 0, "off by inf"),
-    "shape": (lambda x, weight: (weight * x**3).T, r"shape \(3, 10\)"),
-    "dtype": (
-        lambda x, weight: (weight * x**3).double(),
-        "is torch.float64, expected torch.float32",
-    ),
-    "number": (lambda x, weight: (weight * x**3, x), "2 tensors, the oracle gives 1"),
-    "input": (lambda x, weight: weight * x.pow_(3), "changes its input x"),
+    "value": (lambda x, weight: weight * x**3 * 1.0001, "wrong: output 0 is off by 0.0001"),
+    "input": (lambda x, weight: weight * x.pow_(3), "wrong: changes its input x"),
+    "error": (lambda x, weight: torch.ones(2, 3) @ x, "failed: RuntimeError: "),
 }
 
 
-@pytest.mark.parametrize(("function", "message"), WRONG.values(), ids=WRONG)
-def test_a_wrong_implementation_is_named_and_never_timed(clock, function, message):
+@pytest.mark.parametrize(("function", "status"), WRONG.values(), ids=WRONG)
+def test_a_wrong_implementation_is_named_and_never_timed(clock, function, status):
     bench = benchmark(
         wrong=clock.costing("wrong", 1.0, function), right=clock.costing("right", 1.0, cube)
     )
     rows = run(clock, bench)
-    assert clock.calls["wrong"] == 1
+    assert clock.log.count("wrong") == 1
     assert rows["wrong"].seconds is None
+    assert rows["wrong"].status.startswith(status)
+    assert "\n" not in rows["wrong"].status
     assert rows["right"].status == "measured"
     assert rows["right"].ratio is None  # its baseline is wrong
-    with pytest.raises(ValueError, match=rf"wrong: .*{message}"):
-        raise ValueError(rows["wrong"].status)
 
 
-@pytest.mark.parametrize("mode", ["backward", "forward+backward"])
+@pytest.mark.parametrize("mode", byte_model.MODES)
 def test_a_wrong_gradient_is_found_in_the_backward_modes_only(clock, mode):
-    bench = benchmark(off=clock.costing("off", 1.0, off_gradient))
-    assert run(clock, bench, mode="forward")["off"].status == "measured"
-    row = run(clock, bench, mode=mode)["off"]
-    assert row.status.startswith("wrong: gradient of x is off by 0.001")
-    assert row.seconds is None
+    row = run(clock, benchmark(off=clock.costing("off", 1.0, Off.apply)), mode=mode)["off"]
+    if mode == "forward":
+        assert row.status == "measured"
+    else:
+        assert row.status.startswith("wrong: gradient of x is off by 0.001")
+        assert row.seconds is None
 
 
 def test_an_implementation_that_goes_wrong_while_timed_is_named(clock):
     def tiring(x, weight):
-        return cube(x, weight) + (clock.calls["a"] > 8)
+        return cube(x, weight) + (clock.log.count("a") > 8)
 
     rows = run(clock, benchmark(a=clock.costing("a", 1.0, tiring), b=clock.costing("b", 1.0, cube)))
     assert rows["a"].status.startswith("wrong after timing: output 0")
@@ -179,29 +141,13 @@ def test_an_implementation_that_goes_wrong_while_timed_is_named(clock):
     assert rows["b"].seconds == 1
 
 
-def test_an_implementation_that_raises_is_reported_with_its_error(clock):
-    def unsupported(x, weight):
-        raise NotImplementedError("no kernel for 3 columns")
-
-    rows = run(clock, benchmark(a=unsupported, b=clock.costing("b", 1.0, cube)))
-    assert rows["a"].status == "failed: NotImplementedError: no kernel for 3 columns"
-    assert rows["b"].status == "measured"
-
-
-def test_half_precision_is_judged_against_float64_of_the_rounded_inputs():
-    rows = measure(benchmark(a=cube), (64, 3), dtype="bfloat16", rounds=6, sample_seconds=1e-5)
-    assert rows[0].status == "measured"
-    assert rows[0].error < 1
-
-
 def test_a_missing_device_is_not_measured_yet(clock):
-    device = f"cuda:{torch.cuda.device_count()}"
     bench = benchmark(a=clock.costing("a", 1.0, cube), b=cube)
-    rows = measure(bench, (10, 3), device=device)
-    assert [row.status for row in rows] == ["not measured yet on this device"] * 2
-    assert [row.implementation for row in rows] == ["a", "b"]
-    assert all(row.seconds is None and row.samples == () for row in rows)
-    assert clock.calls == {}
+    rows = measure(bench, device=GPU)
+    assert [row.status for row in rows.values()] == ["not measured yet on this device"] * 2
+    assert list(rows) == ["a", "b"]
+    assert all(row.seconds is None and row.samples == () for row in rows.values())
+    assert clock.log == []
 
 
 def test_inputs_follow_the_seed_and_leave_the_generator_alone():
@@ -213,7 +159,7 @@ def test_inputs_follow_the_seed_and_leave_the_generator_alone():
 
     state = torch.random.get_rng_state()
     for seed in (1, 1, 2):
-        measure(benchmark(a=spy), (4, 3), seed=seed, rounds=6, sample_seconds=1e-5)
+        measure(benchmark(a=spy), seed=seed)
     assert torch.equal(torch.random.get_rng_state(), state)
     first, *others = [x for i, x in enumerate(seen) if i == 0 or not torch.equal(x, seen[i - 1])]
     assert len(others) == 1
@@ -225,6 +171,7 @@ def test_inputs_follow_the_seed_and_leave_the_generator_alone():
     [
         ({"mode": "sideways"}, "mode: expected one of forward, backward, .* got 'sideways'"),
         ({"rounds": 5}, "rounds: expected at least 6.* got 5"),
+        ({"copies": 0}, "copies: expected at least 1, got 0"),
         ({"baselines": ("z",)}, "baseline: expected one of a, got 'z'"),
         ({"device": "meta"}, "device: expected cpu or cuda, got meta"),
         ({"graph": True}, "graph: expected False on a CPU"),
@@ -233,7 +180,7 @@ def test_inputs_follow_the_seed_and_leave_the_generator_alone():
 )
 def test_arguments_out_of_range_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        measure(benchmark(a=cube), (4, 3), **options)
+        measure(benchmark(a=cube), **options)
 
 
 def test_a_backward_mode_without_gradients_is_an_error():
@@ -242,34 +189,15 @@ def test_a_backward_mode_without_gradients_is_an_error():
         measure(bench, (2,), mode="backward")
 
 
-def test_bandwidth_is_the_byte_model_over_the_time(clock):
-    row = run(clock, benchmark(a=clock.costing("a", 2.0, cube)))["a"]
-    assert row.traffic == 4 * (30 + 3 + 30)
-    assert row.bandwidth == row.traffic / 2
-    assert row.fraction == row.bandwidth / 1e3
-
-
-@pytest.mark.parametrize(("bytes_per_second", "flagged"), [(125, True), (126, False), (127, False)])
-def test_a_value_above_the_roof_is_flagged(clock, bytes_per_second, flagged):
+@pytest.mark.parametrize(("bytes_per_second", "flagged"), [(125, True), (126, False)])
+def test_bandwidth_is_the_byte_model_over_the_time_and_flagged_above_the_roof(
+    clock, bytes_per_second, flagged
+):
     row = run(clock, benchmark(a=clock.costing("a", 2.0, cube)), roof=float(bytes_per_second))["a"]
-    assert row.bandwidth == 126
+    assert row.traffic == 4 * (30 + 3 + 30)
+    assert row.bandwidth == row.traffic / 2 == 126
+    assert row.fraction == 126 / bytes_per_second
     assert row.note.startswith("above the roof") == flagged
-
-
-def test_the_byte_model_of_layer_normalization_is_two_and_three_times_the_rows():
-    m, n = 7, 13
-    x, weight, bias = torch.randn(m, n), torch.ones(n), torch.zeros(n)
-    y = torch.nn.functional.layer_norm(x, (n,), weight, bias)
-    inputs, saved = [x, weight, bias], [x, weight]
-
-    def model(mode):
-        return byte_model.traffic(mode, inputs, [y], saved, inputs)
-
-    rows, parameter = x.untyped_storage().nbytes(), weight.untyped_storage().nbytes()
-    assert (rows, parameter) == (m * n * 4, n * 4)
-    assert model("forward") == 2 * rows + 2 * parameter
-    assert model("backward") == 3 * rows + 3 * parameter
-    assert model("forward+backward") == 5 * rows + 5 * parameter
 
 
 @pytest.mark.parametrize(
@@ -297,21 +225,13 @@ def test_the_roof_counts_bytes_read_and_written():
             call()
             return 1.0
 
-    bandwidth = roof.copy_bandwidth(torch.device("cpu"), torch.float16, 1000, Second())
-    assert bandwidth == 1000
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_measured_roof_is_plausible(dtype):
-    bandwidth = roof.copy_bandwidth(torch.device("cpu"), dtype, 2**22)
-    assert 1e7 < bandwidth < 1e13
+    assert roof.copy_bandwidth(CPU, torch.float16, 1000, Second()) == 1000
 
 
 def test_peak_memory_counts_what_is_held_at_once():
-    x = torch.ones(1000, 1000)
-    cpu, megabytes = torch.device("cpu"), 4_000_000
-    assert memory.peak(lambda: x.clone(), cpu) == pytest.approx(megabytes, rel=1e-3)
-    assert memory.peak(lambda: x.exp().sin(), cpu) == pytest.approx(2 * megabytes, rel=1e-3)
-    assert memory.peak(lambda: x.exp().sin().cos(), cpu) == pytest.approx(2 * megabytes, rel=1e-3)
-    assert memory.peak(lambda: x.exp().sin_(), cpu) == pytest.approx(megabytes, rel=1e-3)
-    assert memory.peak(lambda: x.add_(1), cpu) < 1000
+    x, megabytes = torch.ones(1000, 1000), 4_000_000
+    assert memory.peak(lambda: x.clone(), CPU) == pytest.approx(megabytes, rel=1e-3)
+    assert memory.peak(lambda: x.exp().sin(), CPU) == pytest.approx(2 * megabytes, rel=1e-3)
+    assert memory.peak(lambda: x.exp().sin().cos(), CPU) == pytest.approx(2 * megabytes, rel=1e-3)
+    assert memory.peak(lambda: x.exp().sin_(), CPU) == pytest.approx(megabytes, rel=1e-3)
+    assert memory.peak(lambda: x.add_(1), CPU) < 1000

@@ -5,24 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from lab.benchmarks.benching import GPU, count, own_folder
+from lab.benchmarks.benching import FEW, GPU
 from typer.testing import CliRunner
 
 from layernorm.cli import app
 from layernorm.lab import records
 from layernorm.lab.benchmarks.measure import Row, case
+from layernorm.lab.benchmarks.norms import operations, tables
 from layernorm.lab.benchmarks.norms import plan as plans
-from layernorm.lab.benchmarks.norms import tables
-
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path, monkeypatch):
-    return own_folder(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def counted(monkeypatch):
-    return count(monkeypatch)
 
 
 def bench(*arguments):
@@ -32,8 +22,7 @@ def bench(*arguments):
 @pytest.fixture
 def fast(monkeypatch):
     real = plans.cases
-    few = {"rounds": 6, "sample_seconds": 1e-6}
-    monkeypatch.setattr(plans, "cases", lambda *a, **fields: real(*a, **fields | few))
+    monkeypatch.setattr(plans, "cases", lambda *a, **fields: real(*a, **fields | FEW))
 
 
 SMALL = ("--device", "cpu", "--shapes", "4x32", "--methods", "layer", "--modes", "forward")
@@ -60,6 +49,16 @@ def test_the_command_prints_records_and_writes(fast, folders, counted):
     assert len(counted) == 2
 
 
+def test_a_wrong_implementation_is_told_and_fails_the_command(fast, monkeypatch):
+    layer = operations.OPERATIONS["layer"]
+    wrong = {**layer.implementations, "torch": lambda x, weight, bias: x}
+    broken = replace(layer, implementations=wrong)
+    monkeypatch.setitem(operations.OPERATIONS, "layer", broken)
+    done = bench(*SMALL, "--dtypes", "float32")
+    assert done.exit_code == 1
+    assert "layer forward 4x32 float32 torch: wrong: output 0 is off by" in done.stdout
+
+
 def test_time_that_is_up_is_told(fast):
     done = bench(*SMALL, "--minutes", "1e-9")
     assert done.exit_code == 0
@@ -78,10 +77,12 @@ def test_devices_stand_side_by_side(fast):
         if record.config["arm"] == "torch":
             options = {**record.config["options"], "device": "cuda", "machine": "A GPU"}
             timing = {**record.timing, "seconds": 1e-6, "bandwidth": 9e9, "roof": 1e10}
-            other = replace(record, config={**record.config, "options": options}, timing=timing)
-            records.save(other)
+            for shape in ([4, 32], [8, 32]):
+                config = {**record.config, "options": options | {"shape": shape}}
+                records.save(replace(record, config=config, timing=timing))
     out = bench(*SMALL, "--dtypes", "float32", "--profile", "two").stdout
     assert "A GPU (cuda, copies 10 to 10 GB/s)" in out
+    assert "8x32" not in out
     lines = out[out.index("side by side") :].splitlines()
     assert lines[1].split("  ")[-1] == "A GPU"
     assert lines[2].endswith("not measured yet")  # the definition
@@ -108,9 +109,9 @@ def test_more_than_the_roof_is_marked():
         (("--profile", "My"), "must be lower-case"),
     ],
 )
-def test_errors_are_one_line(arguments, message):
-    done = bench("--device", "cpu", *arguments)
-    assert done.exit_code == 1
+def test_errors_are_one_line_before_anything_is_measured(arguments, message, fast, counted):
+    done = bench(*SMALL, *arguments)
+    assert (done.exit_code, counted) == (1, [])
     (line,) = done.stderr.splitlines()
     assert message in line
     assert line.startswith("Error: ")

@@ -1,31 +1,23 @@
-"""What `layernorm bench norms` measures: cases from words, implementations that run here."""
+"""The plan of `layernorm bench norms`: cases from words, implementations that run here."""
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 from shutil import which
 
 import pytest
 import torch
-from lab.benchmarks.benching import CPU, GPU, own_folder, rows_of, timed, tiny
+from lab.benchmarks.benching import CPU, GPU, python, rows_of, timed, tiny
 
 from layernorm.lab.benchmarks import norms
 from layernorm.lab.benchmarks.norms import implementations
 from layernorm.lab.benchmarks.norms import plan as plans
-
-ROOT = Path(__file__).parents[4]
-
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path, monkeypatch):
-    return own_folder(tmp_path, monkeypatch)
 
 
 def test_quick_is_every_benchmark_at_few_shapes():
     plan = plans.plan(quick=True, device="cpu")
     assert {case.operation for case in plan} == set(norms.OPERATIONS)
     assert {case.profile for case in plan} == {"quick"}
+    mine = plans.plan(quick=True, device="cpu", profile="mine")
+    assert {case.profile for case in mine} == {"mine"}
     assert {case.mode for case in plan} == {"forward", "forward+backward"}
     assert {case.dtype for case in plan} == {"float32"}
     assert all("compile" in case.implementations for case in plan)
@@ -80,16 +72,14 @@ def test_words_that_are_wrong_are_named(words, message):
         plans.plan(**{"device": "cpu"} | words)
 
 
-def test_what_runs_on_a_cpu():
-    benchmark, refused = implementations.candidates(norms.OPERATIONS["layer"], CPU)
+@pytest.mark.parametrize("name", norms.OPERATIONS)
+def test_our_kernels_run_on_a_gpu_alone(name):
+    ours = name in ("layer", "rms", "residual")
+    benchmark, refused = implementations.candidates(norms.OPERATIONS[name], CPU)
     assert list(benchmark.implementations) == ["definition", "torch", "compile"]
-    assert refused["triton"] == "needs a CUDA device"
-
-
-def test_what_runs_on_a_gpu():
-    for name in norms.OPERATIONS:
-        benchmark, _ = implementations.candidates(norms.OPERATIONS[name], torch.device("cuda"))
-        assert ("triton" in benchmark.implementations) == (name in ("layer", "rms", "residual"))
+    assert refused.get("triton") == ("needs a CUDA device" if ours else None)
+    benchmark, _ = implementations.candidates(norms.OPERATIONS[name], torch.device("cuda"))
+    assert ("triton" in benchmark.implementations) == ours
 
 
 def test_the_compiler_starts_anew_for_every_case(monkeypatch):
@@ -111,16 +101,12 @@ def test_the_compiler_starts_anew_for_every_case(monkeypatch):
 def test_a_compiled_backward_pass_is_timed_by_itself():
     """In a process without checked annotations, which the compiler cannot see through."""
     script = """
-import sys
-sys.path.insert(0, "tests")
 from lab.benchmarks.benching import rows_of, tiny
 rows = rows_of(tiny((3, 7), name="rms", mode="backward", compiled=True))
 print({row.implementation: row.status for row in rows}["compile"])
 """
     plain = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=plain, check=True)
-    assert done.stdout == "measured\n", done.stdout
+    assert python(script, env=plain, check=True).stdout == "measured\n"
 
 
 def test_without_a_compiler_the_row_says_so(monkeypatch):
@@ -136,15 +122,11 @@ def test_without_a_compiler_the_row_says_so(monkeypatch):
     assert row.status == "failed: RuntimeError: No working C++ compiler found in a long list"
 
 
-def on_gpu(monkeypatch):
-    """Kernels run in Triton's interpreter, as if on a GPU."""
-    monkeypatch.setattr(implementations, "_on_gpu", lambda device: True)
-
-
 @pytest.mark.parametrize("name", ["layer", "rms", "residual"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_ours_passes_the_gate(monkeypatch, name, dtype):
-    on_gpu(monkeypatch)
+    """In Triton's interpreter, as if on a GPU."""
+    monkeypatch.setattr(implementations, "_on_gpu", lambda device: True)
     rows = rows_of(tiny((5, 33), name=name, dtype=dtype, mode="forward+backward"))
     assert "triton" in timed(rows)
 
