@@ -125,7 +125,7 @@ def outputs(sliders: Sliders) -> dict[str, Float64[Tensor, "cases units"]]:
     """The outputs of each method: (cases, units) each, with ε = 0."""
     a, w = summed_inputs(sliders)
     shared = {"cases": _Along(a, 0), "units": _Along(a, 1), "weights": _Along(w.T, 0)}
-    found = {name: a for name in NAMES}
+    found = dict.fromkeys(NAMES, a)
     for name in FORMS.keys() & found:
         mu, variance = FORMS[name].statistics(shared[FORMS[name].over])
         found[name] = (a - mu) / variance.sqrt()
@@ -178,7 +178,7 @@ def _png(sliders: tuple[str, ...]) -> bytes:
     buffer = io.BytesIO()
     with style.context("default"):
         picture = Figure(figsize=(10, 9.5), dpi=100, layout="constrained")
-        axes = picture.subplots(len(sliders), len(NAMES), sharex=True, sharey=True)
+        axes = picture.subplots(len(sliders), len(NAMES), sharex=True, sharey=True, squeeze=False)
         for row, slider in zip(axes, sliders, strict=True):
             value = EXAMPLES[slider]
             after = outputs(replace(Sliders(), **{slider: value}))

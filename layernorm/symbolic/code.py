@@ -63,13 +63,16 @@ class ArrayPrinter(PythonCodePrinter):
 
 
 def reduced(expression: sympy.Expr) -> sympy.Expr:
-    """Sums as functions: Mean where all are divided by their length, else Total."""
+    """Sums as functions: Mean in terms where they are divided by their length, else Total."""
 
-    def replaced(by: Callable) -> sympy.Expr:
-        return expression.replace(lambda e: isinstance(e, sympy.Sum), lambda e: by(e.function))
+    def replaced(term: sympy.Expr, by: Callable) -> sympy.Expr:
+        return term.replace(lambda e: isinstance(e, sympy.Sum), lambda e: by(e.function))
 
-    means = replaced(lambda f: SIZE * Mean(f))
-    return replaced(Total) if SIZE in means.free_symbols else means
+    def one(term: sympy.Expr) -> sympy.Expr:
+        means = replaced(term, lambda f: SIZE * Mean(f))
+        return replaced(term, Total) if SIZE in means.free_symbols else means
+
+    return sympy.Add(*map(one, sympy.Add.make_args(expression)))
 
 
 def statements(expression: sympy.Expr, target: str, printer: ArrayPrinter) -> list[str]:
@@ -83,8 +86,8 @@ def statements(expression: sympy.Expr, target: str, printer: ArrayPrinter) -> li
     return [*lines, f"{target} = ({printer.doprint(numerator)})/s"]
 
 
-# Arguments, names for v, dy and gain, lines before, returned values: of a matrix of cases and units,
-# and by what else a method averages over.
+# Arguments, names for v, dy and gain, lines before, and returned values: for a matrix of cases and
+# units, and for what else a method averages over.
 FRAME = ("dy, a, gain, eps", {"v": "a"}, (), "da, dgain[0], dbias[0]")
 GROUPS = (
     "dy, a = (array.reshape(len(array), groups, -1) for array in (dy, a))",

@@ -5,8 +5,8 @@ Case n of a batch has features X[n, d], unit i has weights W[i, d], and
     a[n, i] = sum over d of W[i, d] X[n, d]                                            (paper eq. 1)
     y[n, i] = g[i] (a[n, i] - mu) / sqrt(sigma^2 + eps) + b[i]                         (paper eq. 5)
 
-The methods differ in mu and sigma^2 alone, which `layernorm.methods.FORMS` has. Sizes are ints, or symbols: then an
-expression stands for every size. Indices count from 1, as in the paper.
+The methods differ in mu and sigma^2 alone, which `layernorm.methods.FORMS` has. Sizes are ints, or
+symbols: then an expression stands for every size. Indices count from 1, as in the paper.
 
 `centering(n)` is the matrix of the same subtraction, for vectors of n numbers.
 """
