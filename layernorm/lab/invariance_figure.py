@@ -58,7 +58,7 @@ SHIFTS = [step / 4 for step in range(-12, 13)]
 
 @dataclass(frozen=True)
 class Sliders:
-    """Where the eight sliders stand: in the figure at one of `SCALES` or `SHIFTS`, at rest 1 and 0.
+    """Positions of the eight sliders: in the figure one of `SCALES` or `SHIFTS`, at rest 1 and 0.
 
     Raises ValueError for a scale of 0, which would leave nothing but 0/0, and for values that are
     not finite.

@@ -1,4 +1,4 @@
-"""What a sweep still has to run: a pure function of the plan and of the runs that are done."""
+"""The runs that a sweep still has to make, a pure function of its plan and of those done."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Sweep:
         return get(self.experiment).rate_of.get(arm, arm)
 
     def finals(self, done: Mapping[str, records.Record], arm: str) -> dict[float, float]:
-        """Of the arm's tuning runs that are done: learning rate to what it is judged by."""
+        """The arm's finished tuning runs: learning rate to the metric that judges it."""
         metric = get(self.experiment).tuned_on
         found = {}
         for config in self._at_all_rates(arm, done):
