@@ -206,9 +206,9 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def every() -> dict[str, Operation]:
-    """The operations above, and those of methods that have none there."""
-    others = [m for m in METHODS.values() if m.norm and m.name not in OPERATIONS]
-    return {**OPERATIONS, **{m.name: _of_module(m) for m in others}}
+    """The operations of all methods, made of the module where there is none above; and others."""
+    made = {m.name: _of_module(m) for m in METHODS.values() if m.norm and m.name not in OPERATIONS}
+    return {name: (made | OPERATIONS)[name] for name in (*METHODS, *OPERATIONS)}
 
 
 def _of_module(method: Method) -> Operation:
