@@ -1,12 +1,15 @@
-"""The table of methods: one row each, read by models, experiments, benchmarks, claims, figures.
+"""The table of methods, read by models, experiments, benchmarks, claims and figures.
 
-Adding a method is one function in `functional.py`, one module in `modules.py` and one row here.
+Adding a method is one function in `functional.py`, its module in `modules.py` and one row here: in
+`METHODS` what runs compute with and how figures draw it, in `FORMS` its symbolic form, which no run
+reads: a correction there makes no record stale.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -74,7 +77,7 @@ class Shift(nn.Module):
 
 
 def groups(features: int) -> int:
-    """How many groups group normalization gets here: at most 8, of at least 8 units each."""
+    """The number of groups of group normalization: at most 8, of at least 8 units each."""
     return max(g for g in range(1, 9) if features % g == 0 and (g == 1 or features >= 8 * g))
 
 
@@ -135,6 +138,43 @@ METHODS: dict[str, Method] = {
             "X",
         ),
     ]
+}
+
+
+@dataclass(frozen=True)
+class Form:
+    """The symbolic form of a method, y = g (a - mu) / sqrt(sigma^2 + eps) + b: its two statistics.
+
+    Args:
+        over: the numbers that share them: the `cases` of a unit (and the positions), the `units` of
+            a case, a `group` of these, the `positions` of a unit of a case, or the `weights` of a
+            unit; these have no eps.
+        statistics: mu and sigma^2 of such numbers, of which it asks `mean(f)` and `total(f)`, the
+            mean and the sum of f(a); f left out is the identity.
+    """
+
+    over: str
+    statistics: Callable[[Any], tuple[Any, Any]]
+
+    @property
+    def has_eps(self) -> bool:
+        """Tell whether sigma^2 stands beside an eps."""
+        return self.over != "weights"
+
+
+def moments(numbers: Any) -> tuple[Any, Any]:
+    """The mean and the biased variance."""
+    mu = numbers.mean()
+    return mu, numbers.mean(lambda a: (a - mu) ** 2)
+
+
+FORMS: dict[str, Form] = {
+    "batch": Form("cases", moments),  # paper eq. 2
+    "weight": Form("weights", lambda w: (0, w.total(lambda k: k**2))),  # as section 5.1 reads eq. 5
+    "layer": Form("units", moments),  # paper eq. 3
+    "rms": Form("units", lambda a: (0, a.mean(lambda k: k**2))),
+    "group": Form("group", moments),
+    "instance": Form("positions", moments),
 }
 
 

@@ -1,10 +1,10 @@
 """Normalization layers that take the place of `torch.nn`'s.
 
 Each class but `WeightNormLinear` extends torch's: constructor arguments, attributes, printed form
-and state-dict keys are torch's, checkpoints load both ways, and `isinstance` tests written for
-torch's classes hold. New are `backend` ("auto", "reference", "torch" or "triton"; see
-`layernorm.kernels`), checked arguments, any number of spatial dimensions, and batch
-normalization's mask.
+and state-dict keys are torch's, checkpoints load both ways, and `isinstance` tests for torch's
+class hold (of batch and instance normalization: for the base of its 1d, 2d and 3d classes). New are
+`backend` ("auto", "reference", "torch" or "triton"; see `layernorm.kernels`), checked arguments,
+any number of spatial dimensions, and batch normalization's mask.
 """
 
 import torch

@@ -1,6 +1,7 @@
 """A chapter is a pair: the text `NN-name.md` that people edit, and the notebook `NN-name.ipynb`
 that is executed. Here they are read, compared, joined and written."""
 
+import ast
 import hashlib
 import os
 import re
@@ -18,6 +19,7 @@ from nbformat import NotebookNode
 ROOT = Path(__file__).resolve().parent.parent
 MOST_BYTES = 1_000_000
 MEDIAN_LINES, MOST_LINES = 5, 15
+MOST_NAMES = 6  # that a chapter imports before it begins
 LANGUAGE = {"name": "python", "pygments_lexer": "ipython3"}
 
 
@@ -140,10 +142,29 @@ def problems(text: NotebookNode, notebook: NotebookNode, size: int) -> list[str]
     ]
     if len(ignored) > len(code_cells(text)) / 3:
         found.append(f"{len(ignored)} cells are not compared, more than a third: assert and print")
+    names = first_names(text)
+    if len(names) > MOST_NAMES:
+        found.append(
+            f"the chapter begins by importing {', '.join(names)}: at most {MOST_NAMES}, and the "
+            "others where they are first used"
+        )
     lengths = [len(cell.source.splitlines()) for cell in code_cells(text)] or [0]
     if statistics.median(lengths) > MEDIAN_LINES:
         found.append(f"the median length of a code cell is above {MEDIAN_LINES} lines")
     return found
+
+
+def first_names(text: NotebookNode) -> list[str]:
+    """The names that the first code cell after Colab's imports, and cells of imports after it."""
+    names: list[str] = []
+    for number, cell in enumerate(code_cells(text)[1:]):
+        lines = [line for line in cell.source.splitlines() if line.lstrip()[:1] not in ("%", "!")]
+        statements = ast.parse("\n".join(lines)).body
+        imports = [node for node in statements if isinstance(node, ast.Import | ast.ImportFrom)]
+        if number and (not imports or len(imports) < len(statements)):
+            break
+        names += [alias.asname or alias.name for node in imports for alias in node.names]
+    return names
 
 
 def cell_problems(cell: NotebookNode) -> list[str]:

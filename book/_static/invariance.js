@@ -102,6 +102,7 @@
     const specification = JSON.parse(container.dataset.specification);
     const rest = Object.fromEntries(specification.sliders.map(({ name, rest }) => [name, rest]));
     const before = outputs(specification, rest);
+    specification.methods = specification.methods.filter(({ name }) => name in before);
     const panels = specification.methods.map((method) => panel(specification, method, before[method.name]));
     const status = element("p", { class: "spoken", role: "status" });
     const inputs = specification.sliders.map(({ name, values, rest }) => element("input", {

@@ -7,9 +7,8 @@ sliders change one case, one unit, the data, or all weights, and nothing else:
 
 Here s and c are the sliders of the data, t and e those of all weights, s_n and c_n those of the one
 case (1 and 0 for the others), s_i and c_i those of the one unit. Each method then gives
-(a' - mu) / sigma (paper eq. 5) with gain 1, bias 0 and, as in the paper, no eps. For batch and
-layer normalization mu and sigma are those of eqs. (2) and (3); for weight normalization mu is 0 and
-sigma the length of w'[i].
+(a' - mu) / sigma (paper eq. 5) with gain 1, bias 0 and, as in the paper, no eps; mu and sigma are
+those of its symbolic form (`layernorm.methods.FORMS`).
 
 A figure has some of the sliders, `SUMMED` or `TABLE_1`; the others rest. `figure()` is a picture
 everywhere; the built book shows the sliders (`book/_static/invariance.js`).
@@ -23,6 +22,7 @@ import io
 import json
 import math
 from base64 import b64encode
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -30,12 +30,12 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from layernorm import functional
-from layernorm.methods import METHODS
+from layernorm.methods import FORMS, METHODS
 
 LIMIT = 3.2  # outputs beyond it are drawn at the edge, as triangles
 MIME = "application/vnd.layernorm.invariance+json"
-NAMES = ("none", "batch", "weight", "layer", "rms")
+# With 6 units group normalization has one group, and is layer normalization.
+NAMES = tuple(m.name for m in METHODS.values() if m.dense and m.name != "group")
 CASE, UNIT = 1, 2
 X = [
     [0.0, 0.2, -0.9, 0.6],
@@ -58,7 +58,7 @@ SHIFTS = [step / 4 for step in range(-12, 13)]
 
 @dataclass(frozen=True)
 class Sliders:
-    """Where the eight sliders stand: in the figure at one of `SCALES` or `SHIFTS`, at rest 1 and 0.
+    """Positions of the eight sliders: in the figure one of `SCALES` or `SHIFTS`, at rest 1 and 0.
 
     Raises ValueError for a scale of 0, which would leave nothing but 0/0, and for values that are
     not finite.
@@ -80,7 +80,7 @@ class Sliders:
                 raise ValueError(f"{name} must be {allowed}, got {value!r}")
 
 
-# What each slider moves, and what it does in symbols; the figure shows both.
+# The thing that each slider moves, and its effect in symbols; the figure shows both.
 MEANING = {
     "case_scale": ("one case", f"x′ = s·x for case {CASE + 1}"),
     "case_shift": ("one case", f"a′ = a + c for all units of case {CASE + 1}"),
@@ -122,15 +122,28 @@ def summed_inputs(
 
 
 def outputs(sliders: Sliders) -> dict[str, Float64[Tensor, "cases units"]]:
-    """What each method makes of the summed inputs: (cases, units) each, with ε = 0."""
+    """The outputs of each method: (cases, units) each, with ε = 0."""
     a, w = summed_inputs(sliders)
-    return {
-        "none": a,
-        "batch": functional.batch_norm(a, None, None, training=True, eps=0.0),
-        "weight": a / torch.linalg.vector_norm(w, dim=1),
-        "layer": functional.layer_norm(a, a.shape[1:], eps=0.0),
-        "rms": functional.rms_norm(a, a.shape[1:], eps=0.0),
-    }
+    shared = {"cases": _Along(a, 0), "units": _Along(a, 1), "weights": _Along(w.T, 0)}
+    found = dict.fromkeys(NAMES, a)
+    for name in FORMS.keys() & found:
+        mu, variance = FORMS[name].statistics(shared[FORMS[name].over])
+        found[name] = (a - mu) / variance.sqrt()
+    return found
+
+
+@dataclass(frozen=True)
+class _Along:
+    """The numbers along one dimension, as `methods.Form` asks for them."""
+
+    values: Tensor
+    dim: int
+
+    def total(self, f: Callable[[Tensor], Tensor] = lambda a: a) -> Tensor:
+        return f(self.values).sum(self.dim, keepdim=True)
+
+    def mean(self, f: Callable[[Tensor], Tensor] = lambda a: a) -> Tensor:
+        return f(self.values).mean(self.dim, keepdim=True)
 
 
 def verdict(before: Float64[Tensor, "cases units"], after: Float64[Tensor, "cases units"]) -> str:
@@ -165,7 +178,7 @@ def _png(sliders: tuple[str, ...]) -> bytes:
     buffer = io.BytesIO()
     with style.context("default"):
         picture = Figure(figsize=(10, 9.5), dpi=100, layout="constrained")
-        axes = picture.subplots(len(sliders), len(NAMES), sharex=True, sharey=True)
+        axes = picture.subplots(len(sliders), len(NAMES), sharex=True, sharey=True, squeeze=False)
         for row, slider in zip(axes, sliders, strict=True):
             value = EXAMPLES[slider]
             after = outputs(replace(Sliders(), **{slider: value}))
@@ -217,13 +230,13 @@ def description(sliders: tuple[str, ...] = SUMMED) -> str:
         same = [METHODS[name].title for name in NAMES if found[name] == "unchanged"]
         sentences.append(f"{_title(slider)}: {' and '.join(same) or 'none'}")
     return (
-        "Outputs of five methods before (rings) and after (dots) one change. "
+        "Outputs of each method before (rings) and after (dots) one change. "
         f"Unchanged under {'; '.join(sentences)}. All other outputs change."
     )
 
 
 class InvarianceFigure:
-    """What `figure()` returns: a picture where only pictures are shown, sliders in the book.
+    """The result of `figure()`: a picture where only pictures are shown, sliders in the book.
 
     Raises ValueError for a name that is no slider.
     """
@@ -278,7 +291,7 @@ def figure(sliders: tuple[str, ...] = SUMMED) -> InvarianceFigure:
 
 
 class BookRenderer:
-    """MyST-NB's plugin (entry point `myst_nb.mime_renderers`): what the built book shows.
+    """MyST-NB's plugin (entry point `myst_nb.mime_renderers`) for the built book.
 
     The page carries the picture; the script replaces it where scripts run.
     """

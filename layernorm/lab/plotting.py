@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layernorm.lab.analysis.statistics import Interval, interval
-from layernorm.methods import METHODS
+from layernorm.methods import FORMS, METHODS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,7 +118,7 @@ def points(ax: Axes, values: Mapping[str, Interval], labels: Mapping[str, str] |
 
 
 def axes_picture(methods: Sequence[str] = ("batch", "layer", "group", "instance")):
-    """Which numbers share one mean and one spread: cases × units × positions, one panel a method.
+    """The numbers that share one mean and variance: cases × units × positions, a panel a method.
 
     The RMS variant averages over the same numbers as layer normalization, without the mean. Raises
     `ValueError` for a method that averages over no activations (none, weight).
@@ -127,20 +127,20 @@ def axes_picture(methods: Sequence[str] = ("batch", "layer", "group", "instance"
 
     cases, units, positions = 3, 6, 4
     shared = {
-        "batch": lambda n, c, p: c == 0,
-        "layer": lambda n, c, p: n == 0,
-        "rms": lambda n, c, p: n == 0,
+        "cases": lambda n, c, p: c == 0,
+        "units": lambda n, c, p: n == 0,
         "group": lambda n, c, p: (n == 0) & (c < units // 2),
-        "instance": lambda n, c, p: (n == 0) & (c == 0),
+        "positions": lambda n, c, p: (n == 0) & (c == 0),
     }
-    unknown = [m for m in methods if m not in shared]
+    drawn = {name: shared[form.over] for name, form in FORMS.items() if form.over in shared}
+    unknown = [m for m in methods if m not in drawn]
     if unknown:
-        raise ValueError(f"{unknown} average over no activations; choose from {list(shared)}")
+        raise ValueError(f"{unknown} average over no activations; choose from {list(drawn)}")
     grid = np.indices((cases, units, positions))
     fig = plt.figure(figsize=(2.6 * len(methods), 2.9))
     for k, name in enumerate(methods):
         ax = fig.add_subplot(1, len(methods), k + 1, projection="3d")
-        colors = np.where(shared[name](*grid), METHODS[name].color, "#f2f2f2")
+        colors = np.where(drawn[name](*grid), METHODS[name].color, "#f2f2f2")
         ax.voxels(np.ones(grid.shape[1:], bool), facecolors=colors, edgecolor="#8a8a8a", lw=0.4)
         ax.set(title=METHODS[name].title, xlabel="cases", ylabel="units", zlabel="positions")
         ax.set(xticks=[], yticks=[], zticks=[])

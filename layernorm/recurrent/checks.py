@@ -61,7 +61,7 @@ def _sequences(x, batch_sizes, states: dict[str, Tensor]) -> None:
 
 
 def step_sizes(batch_sizes, rows: int, batch: int) -> list[int]:
-    """How many of x's rows belong to each step."""
+    """The number of x's rows that belong to each step."""
     if batch_sizes is None:
         if rows % batch if batch else rows:
             raise ValueError(

@@ -65,7 +65,7 @@ def watched(inputs) -> bool:
 
 
 def seen_through() -> str | None:
-    """Who looks into the computation, so that only the definition will do; None if nobody does.
+    """The reason why only the definition will do, since its steps are looked into; None if none.
 
     A trace would keep addresses of tensors that are gone; a transform finds no rule for the fused
     computation, or takes its derivative for zero.
@@ -80,7 +80,7 @@ def seen_through() -> str | None:
 
 
 def again(gradients) -> bool:
-    """Whether a backward pass is itself differentiated, or taken for many gradients at once."""
+    """Tell whether a backward pass is differentiated itself, or done for many gradients at once."""
     functorch = torch._C._functorch
     return (
         torch.is_grad_enabled()

@@ -13,6 +13,7 @@ from functools import cache
 import sympy
 from sympy.printing.pycode import PythonCodePrinter
 
+from layernorm.methods import FORMS
 from layernorm.symbolic.definitions import METHODS, check_name
 from layernorm.symbolic.gradients import MU, SIZE, K, S, V, affine, derive, eps_of
 
@@ -62,13 +63,16 @@ class ArrayPrinter(PythonCodePrinter):
 
 
 def reduced(expression: sympy.Expr) -> sympy.Expr:
-    """Sums as functions: Mean where all are divided by their length, else Total."""
+    """Sums as functions: Mean in terms where they are divided by their length, else Total."""
 
-    def replaced(by: Callable) -> sympy.Expr:
-        return expression.replace(lambda e: isinstance(e, sympy.Sum), lambda e: by(e.function))
+    def replaced(term: sympy.Expr, by: Callable) -> sympy.Expr:
+        return term.replace(lambda e: isinstance(e, sympy.Sum), lambda e: by(e.function))
 
-    means = replaced(lambda f: SIZE * Mean(f))
-    return replaced(Total) if SIZE in means.free_symbols else means
+    def one(term: sympy.Expr) -> sympy.Expr:
+        means = replaced(term, lambda f: SIZE * Mean(f))
+        return replaced(term, Total) if SIZE in means.free_symbols else means
+
+    return sympy.Add(*map(one, sympy.Add.make_args(expression)))
 
 
 def statements(expression: sympy.Expr, target: str, printer: ArrayPrinter) -> list[str]:
@@ -82,16 +86,15 @@ def statements(expression: sympy.Expr, target: str, printer: ArrayPrinter) -> li
     return [*lines, f"{target} = ({printer.doprint(numerator)})/s"]
 
 
-# Per method: arguments, names for v, dy and gain, lines before, what is returned.
+# Arguments, names for v, dy and gain, lines before, and returned values: for a matrix of cases and
+# units, and for what else a method averages over.
+FRAME = ("dy, a, gain, eps", {"v": "a"}, (), "da, dgain[0], dbias[0]")
 GROUPS = (
     "dy, a = (array.reshape(len(array), groups, -1) for array in (dy, a))",
     "gain = gain.reshape(groups, -1)",
 )
 FRAMES = {
-    "batch": ("dy, a, gain, eps", {"v": "a"}, (), "da, dgain[0], dbias[0]"),
-    "weight": ("dw, v, g", {"dy": "dw", "gain": "g"}, (), "dv, dg"),
-    "layer": ("dy, a, gain, eps", {"v": "a"}, (), "da, dgain[0], dbias[0]"),
-    "rms": ("dy, a, gain, eps", {"v": "a"}, (), "da, dgain[0]"),
+    "weights": ("dw, v, g", {"dy": "dw", "gain": "g"}, (), "dv, dg"),
     "group": (
         "dy, a, gain, eps, groups",
         {"v": "a"},
@@ -105,9 +108,9 @@ FRAMES = {
 def source(method: str) -> str:
     """The backward pass of a method as the text of a Python function.
 
-    layer, rms, batch: (dy, a, gain, eps) with dy, a (N, H) and gain (H,); returns the gradients of
-    a, gain and, where the method has one, bias. group: one more argument, the number of groups.
-    weight: (dw, v, g) with dw, v (out, in) and g (out, 1); returns the gradients of v and g.
+    (dy, a, gain, eps) with dy, a (N, H) and gain (H,); returns the gradients of a, gain and, where
+    the method has a mean, bias. group: one more argument, the number of groups. weight: (dw, v, g)
+    with dw, v (out, in) and g (out, 1); returns the gradients of v and g.
 
     Raises ValueError for an unknown method.
 
@@ -122,12 +125,14 @@ def source(method: str) -> str:
         dg = (dw*x_hat).sum(-1, keepdims=True)
         return dv, dg
     """
-    arguments, names, before, returned = FRAMES[check_name("method", method, METHODS)]
+    gradient, over = derive(method), FORMS[method].over
+    arguments, names, before, returned = FRAMES.get(over, FRAME)
+    returned = returned if gradient.mu != 0 else returned.removesuffix(", dbias[0]")
     shares = affine()
     printer = ArrayPrinter(axis_of(method), names)
-    over_cases = ArrayPrinter(-1 if method == "weight" else 0, names)
+    over_cases = ArrayPrinter(-1 if over == "weights" else 0, names)
     lines = [*before, *normalize(method, printer), f"c = {printer.doprint(shares['c'])}"]
-    lines += statements(derive(method).backward, f"d{names.get('v', 'v')}", printer)
+    lines += statements(gradient.backward, f"d{names.get('v', 'v')}", printer)
     for name in ("gain", "bias"):
         target = f"d{names.get(name, name)}"
         if target in returned:
@@ -160,7 +165,7 @@ def axis_of(method: str) -> int:
 
     Raises `ValueError` for an unknown method.
     """
-    return 0 if check_name("method", method, METHODS) == "batch" else -1
+    return 0 if FORMS[check_name("method", method, METHODS)].over == "cases" else -1
 
 
 def as_function(signature: str, lines: list[str]) -> str:

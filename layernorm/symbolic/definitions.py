@@ -5,8 +5,8 @@ Case n of a batch has features X[n, d], unit i has weights W[i, d], and
     a[n, i] = sum over d of W[i, d] X[n, d]                                            (paper eq. 1)
     y[n, i] = g[i] (a[n, i] - mu) / sqrt(sigma^2 + eps) + b[i]                         (paper eq. 5)
 
-The methods differ in mu and sigma^2 alone (`statistics`). Sizes are ints, or symbols: then an
-expression stands for every size. Indices count from 1, as in the paper.
+The methods differ in mu and sigma^2 alone, which `layernorm.methods.FORMS` has. Sizes are ints, or
+symbols: then an expression stands for every size. Indices count from 1, as in the paper.
 
 `centering(n)` is the matrix of the same subtraction, for vectors of n numbers.
 """
@@ -20,11 +20,12 @@ from typing import Any
 
 import sympy
 
-from layernorm.symbolic.sums import index, mean, total
+from layernorm.methods import FORMS
+from layernorm.symbolic.sums import Numbers, index, total
 
-METHODS = ("batch", "weight", "layer", "rms", "group")
+METHODS = tuple(name for name, form in FORMS.items() if form.over != "positions")
 
-# How the indices of sums are called: over cases, units, features.
+# The indices of sums over cases, units, features.
 M, J, D = index("m"), index("j"), index("d")
 
 Entry = Callable[[Any, Any], Any]
@@ -32,7 +33,7 @@ Entry = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many cases N, features D, units H, and units per group M: ints >= 1, or symbols.
+    """The numbers of cases N, features D, units H, and units per group M: ints >= 1, or symbols.
 
     Raises ValueError for a size below 1 and for groups that do not divide the units; TypeError for
     a size of any other type.
@@ -94,29 +95,17 @@ def summed_inputs(X: Entry, W: Entry, sizes: Sizes) -> Entry:
 def statistics(method: str, a: Entry, W: Entry, n: Any, i: Any, sizes: Sizes) -> tuple[Any, Any]:
     """mu and sigma^2 by which a method normalizes the summed input a[n, i].
 
-    Batch normalization: eq. (2) of the paper, over the cases; layer normalization: eq. (3), over
-    the units; weight normalization: mu = 0 and sigma = |w_i|, as section 5.1 reads eq. (5); RMS:
-    Zhang and Sennrich 2019, eq. (4); group: Wu and He 2018, over the units of i's group.
-
     Raises ValueError for an unknown method.
     """
-    check_name("method", method, METHODS)
-    if method == "weight":
-        return 0, total(lambda d: W(i, d) ** 2, D, sizes.features)
-    if method == "rms":
-        return 0, mean(lambda j: a(n, j) ** 2, J, sizes.units)
-    if method == "batch":
-        return moments(lambda m: a(m, i), M, sizes.cases)
-    if method == "layer":
-        return moments(lambda j: a(n, j), J, sizes.units)
+    form = FORMS[check_name("method", method, METHODS)]
     first = (i - 1) // sizes.group * sizes.group  # the units before i's group
-    return moments(lambda j: a(n, first + j), J, sizes.group)
-
-
-def moments(a: Callable[[Any], Any], j: sympy.Symbol, n: Any) -> tuple[Any, Any]:
-    """The mean of a(1), ..., a(n) and their variance, divided by n (biased)."""
-    mu = mean(a, j, n)
-    return mu, mean(lambda k: (a(k) - mu) ** 2, j, n)
+    numbers = {
+        "cases": Numbers(lambda m: a(m, i), M, sizes.cases),
+        "units": Numbers(lambda j: a(n, j), J, sizes.units),
+        "group": Numbers(lambda j: a(n, first + j), J, sizes.group),
+        "weights": Numbers(lambda d: W(i, d), D, sizes.features),
+    }
+    return form.statistics(numbers[form.over])
 
 
 def normalized(method: str, X: Entry, W: Entry, n: Any, i: Any, sizes: Sizes, eps: Any = 0) -> Any:
@@ -131,7 +120,7 @@ def normalized(method: str, X: Entry, W: Entry, n: Any, i: Any, sizes: Sizes, ep
     """
     a = summed_inputs(X, W, sizes)
     mu, variance = statistics(method, a, W, n, i, sizes)
-    eps = 0 if method == "weight" else eps
+    eps = eps if FORMS[method].has_eps else 0
     return (a(n, i) - mu) / sympy.sqrt(sympy.sympify(variance) + eps)
 
 

@@ -26,9 +26,11 @@ from jaxtyping import Float
 from sympy.matrices import ImmutableMatrix
 from sympy.matrices import MatrixBase as Matrix
 
+from layernorm.methods import FORMS
+from layernorm.symbolic import definitions
 from layernorm.symbolic.definitions import Sizes, check_name, check_size, statistics
 
-METHODS = ("none", "batch", "weight", "layer", "rms")
+METHODS = ("none", *(m for m in definitions.METHODS if m != "group"))  # one group here: a layer
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class GLM:
 
     Args:
         family: `bernoulli`, `gaussian` or `categorical`.
-        method: `none`, `batch`, `weight`, `layer` or `rms`.
+        method: one of `METHODS`.
         units, features, cases: how many; batch normalization needs two cases, layer normalization
             two units.
 
@@ -125,14 +127,14 @@ class GLM:
         check_name("method", method, METHODS)
         for name, value in (("units", units), ("features", features), ("cases", cases)):
             check_size(name, value)
-        for name, value, one in (("layer", units, "unit"), ("batch", cases, "case")):
-            if method == name and value == 1:
-                raise ValueError(f"with a single {one}, {name} normalization has σ = 0: take two")
         self.family, self.method = FAMILIES[family], method
         self.units, self.features, self.cases = units, features, cases
         self.w = ImmutableMatrix(units, features, lambda i, d: sp.Symbol(f"w{i}_{d}", real=True))
         self.x = ImmutableMatrix(cases, features, lambda n, d: sp.Symbol(f"x{n}_{d}", real=True))
         self.b, self.g = (ImmutableMatrix(_symbols(name, units)) for name in "bg")
+        if 0 in self.statistics(0)[1]:
+            one = "case" if FORMS[method].over == "cases" else "unit"
+            raise ValueError(f"with a single {one}, {method} normalization has σ = 0: take two")
 
     @cached_property
     def a(self) -> Matrix:

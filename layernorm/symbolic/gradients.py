@@ -24,6 +24,7 @@ from typing import Any
 
 import sympy
 
+from layernorm.methods import FORMS
 from layernorm.symbolic.definitions import METHODS, Sizes, check_name, check_size, statistics
 from layernorm.symbolic.sums import collect, index, total
 
@@ -45,7 +46,7 @@ class Gradient:
         mu, variance: the definition, in terms of v.
         differential: the derivative of x_hat[k] along u.
         backward: the gradient with respect to v[k], given c, that with respect to x_hat.
-        facts: what the sums of x_hat and of its square are, where mu and s fix them.
+        facts: the sums of x_hat and of its square, where mu and s fix them.
     """
 
     method: str
@@ -127,7 +128,7 @@ def read_off(functional: sympy.Expr, at: sympy.Symbol) -> sympy.Expr:
 def _statistics(method: str, v: Callable[[Any], Any], n: Any) -> tuple[Any, Any]:
     """mu and sigma^2 of the n numbers v(1), ..., v(n) that a method normalizes together."""
     sizes = Sizes(cases=n, features=n, units=n, group=n)
-    along_cases = method == "batch"
+    along_cases = FORMS[method].over == "cases"
     mu, variance = statistics(
         method, lambda m, j: v(m if along_cases else j), lambda _, d: v(d), 1, 1, sizes
     )
@@ -145,7 +146,7 @@ def eps_of(method: str) -> sympy.Expr:
     Raises `ValueError` for an unknown method.
     """
     check_name("method", method, METHODS)
-    return sympy.S.Zero if method == "weight" else EPS
+    return EPS if FORMS[method].has_eps else sympy.S.Zero
 
 
 def _in_x_hat(method: str, expression: sympy.Expr) -> sympy.Expr:

@@ -24,6 +24,7 @@ from typing import Any
 
 import sympy
 
+from layernorm.methods import FORMS
 from layernorm.symbolic import definitions
 from layernorm.symbolic.definitions import METHODS, Entry, Sizes, check_name, entries
 from layernorm.symbolic.sums import collect, index
@@ -112,7 +113,7 @@ class Proof:
         """y'/y, with sigma the standard deviation before: 1 where nothing changes."""
         scales = self.deviation_factor.atoms(sympy.Indexed)
         p, q = (f.subs(dict.fromkeys(scales, DELTA)) for f in self.factors)
-        eps = 0 if self.method == "weight" else EPS
+        eps = EPS if FORMS[self.method].has_eps else 0
         return p * sympy.sqrt(VARIANCE + eps) / sympy.sqrt(q * VARIANCE + eps)
 
     @property

@@ -10,6 +10,7 @@ does not depend on the index. What it shows for a symbol H is shown for every H.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -38,6 +39,21 @@ def total(f: Callable[[Any], Any], j: sympy.Symbol, n: Any) -> Any:
 def mean(f: Callable[[Any], Any], j: sympy.Symbol, n: Any) -> Any:
     """The mean of f(1), ..., f(n), exact."""
     return total(f, j, n) * (Fraction(1, n) if isinstance(n, int) else 1 / n)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """at(1), ..., at(n), whose sums are written with the index j; what `methods.Form` asks of."""
+
+    at: Callable[[Any], Any]
+    j: sympy.Symbol
+    n: Any
+
+    def total(self, f: Callable[[Any], Any] = lambda a: a) -> Any:
+        return total(lambda k: f(self.at(k)), self.j, self.n)
+
+    def mean(self, f: Callable[[Any], Any] = lambda a: a) -> Any:
+        return mean(lambda k: f(self.at(k)), self.j, self.n)
 
 
 def collect(expression: sympy.Expr) -> sympy.Expr:

@@ -1,15 +1,21 @@
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
+from layernorm import symbolic
 from layernorm.lab.analysis import networks
-from layernorm.methods import METHODS, method
+from layernorm.methods import FORMS, METHODS, method
 
 DENSE = [m.name for m in METHODS.values() if m.dense]
 
 
 def test_the_table_tells_every_method_apart():
-    assert list(METHODS) == ["none", "batch", "weight", "layer", "rms", "group", "instance"]
+    assert {"none", "batch", "weight", "layer", "rms", "group", "instance"} <= METHODS.keys()
+    assert FORMS.keys() <= METHODS.keys()
     assert len({m.color for m in METHODS.values()}) == len(METHODS)
     assert len({m.marker for m in METHODS.values()}) == len(METHODS)
 
@@ -79,20 +85,17 @@ def test_rescaling_makes_the_summed_inputs_unit_variance():
         assert a.std().item() == pytest.approx(1.0, abs=1e-4)
 
 
-REDRAWN = {  # what each method's normalized summed inputs do not notice
-    "none": [],
-    "batch": [{"scale": 10.0}, {"spread": 1.0}],
-    "weight": [{"scale": 10.0, "gains": False}, {"spread": 1.0, "gains": False}],
-    "layer": [{"scale": 10.0}, {"shift": 1.0}],
-    "rms": [{"scale": 10.0}],
-    "group": [{"scale": 10.0}, {"shift": 1.0}],
+REDRAWN = {
+    "scale": "weight_matrix_rescaling",
+    "spread": "weight_vector_rescaling",
+    "shift": "weight_matrix_recentering",
 }
 
 
 @pytest.mark.parametrize("name", DENSE)
 @pytest.mark.parametrize("change", [{"scale": 10.0}, {"spread": 1.0}, {"shift": 1.0}], ids=str)
 @pytest.mark.parametrize("gains", [True, False])
-def test_other_weights_at_the_start_change_what_they_should(name, change, gains):
+def test_other_weights_at_the_start_change_what_table_1_says(name, change, gains):
     net = networks.mlp([6, 32, 3], name, "tanh").double()
     x = torch.randn(16, 6, dtype=torch.float64)
     for norm in (m for m in net.modules() if hasattr(m, "eps")):
@@ -101,9 +104,9 @@ def test_other_weights_at_the_start_change_what_they_should(name, change, gains)
     networks.redraw_(net, **change, gains=gains)
     after = networks.summed_inputs(net, x)[0]
     same = torch.allclose(before, after, rtol=0, atol=1e-12)
-    if name == "weight":
-        change = change | {"gains": gains}
-    assert same == (change in REDRAWN[name])
+    (transformation,) = (REDRAWN[kind] for kind in change)
+    keeps = name in FORMS and symbolic.decide(name, transformation).invariant
+    assert same == (keeps and not (name == "weight" and gains))
 
 
 def test_redrawn_weights_are_what_the_options_say():
@@ -139,3 +142,15 @@ def test_redrawn_weights_are_what_the_options_say():
 def test_bad_input_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_method_is_a_function_its_module_and_its_rows():
+    """What `made_up_method.py` adds is found by experiments, benchmarks, figures and SymPy."""
+    here = Path(__file__).parent
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "length"]
+    files = [here / "made_up_method.py", __file__]
+    found = subprocess.run(
+        [*command, "-p", "library.made_up_method", *files], capture_output=True, text=True
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert " passed" in found.stdout

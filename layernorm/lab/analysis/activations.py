@@ -46,7 +46,7 @@ def saturated(a: Float[Tensor, "*shape"], activation: str, below: float = 0.05) 
 
 @torch.no_grad()
 def drift(a: Float[Tensor, "n units"], start: Float[Tensor, "n units"]) -> float:
-    r"""How far the distribution of each unit's summed input has moved since the start.
+    r"""The distance of each unit's distribution of summed inputs from that at the start.
 
     With means $\mu_i$ and standard deviations $\sigma_i$ of unit $i$ over the cases,
 

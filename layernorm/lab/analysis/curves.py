@@ -1,4 +1,4 @@
-"""What runs ended with and went through, by seed, from a table of `layernorm.lab.records.load`."""
+"""Final values and curves of runs, by seed, from a table of `layernorm.lab.records.load`."""
 
 from __future__ import annotations
 

@@ -23,9 +23,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from layernorm import functional as F
+from layernorm import methods
 
 FAMILIES = ("bernoulli", "gaussian", "categorical")
-METHODS = ("none", "batch", "weight", "layer", "rms")
+# Those of a fully connected layer; the few units here would be one group, a layer.
+METHODS = tuple(m.name for m in methods.METHODS.values() if m.dense and m.name != "group")
 
 
 def natural(
@@ -37,20 +39,21 @@ def natural(
 ) -> Float[Tensor, "cases units"]:
     """The natural parameters s of every case (eps = 0); `none` has no gain and ignores g.
 
-    Raises `ValueError` for an unknown method, or sizes that do not fit.
+    They are what the method's layer gives with these weights, gains and biases. Raises `ValueError`
+    for an unknown method, or sizes that do not fit.
     """
     _known("method", method, METHODS)
     _check_sizes(w, b, g, x)
-    a = x @ w.T
-    if method == "none":
-        return a + b
-    if method == "weight":
-        return x @ F.weight_norm(w, g[:, None]).T + b
-    if method == "batch":
-        return F.batch_norm(a, None, None, g, b, training=True, eps=0.0)
-    if method == "layer":
-        return F.layer_norm(a, a.shape[1:], g, b, 0.0)
-    return F.rms_norm(a, a.shape[1:], g, 0.0) + b
+    with torch.random.fork_rng(devices=[]):  # its own start, drawn at random, is not used
+        layer = methods.METHODS[method].layer(x.shape[1], len(w)).to(x)
+    for module in layer:
+        module.eps, module.backend = 0.0, "reference"
+    own = {"0.weight": w, "0.weight_v": w, "0.weight_g": g[:, None]}
+    given = {
+        name: own.get(name, b if name.endswith("bias") else g)
+        for name, _ in layer.named_parameters()
+    }
+    return torch.func.functional_call(layer, given, (x,))
 
 
 def log_partition(family: str, s: Float[Tensor, "*n units"]) -> Float[Tensor, "*n"]:

@@ -1,4 +1,4 @@
-r"""How far rounding may take a result: an error analysis that float64 evaluates.
+r"""Bounds on the effect of rounding: an error analysis that float64 evaluates.
 
 In a type of unit roundoff u an operation returns what is exact, plus an error: at most u |v| for a
 value v, and for a sum of n terms, in whatever order they are added,

@@ -105,7 +105,7 @@ def along(net: nn.Sequential, cases: tuple[Tensor, Tensor], whole: bool) -> floa
 
 
 def turning(w: Tensor, g: Tensor) -> float:
-    """How fast gradient descent turns w: the part of the gradient across w, over ‖w‖."""
+    """The speed at which gradient descent turns w: the part of the gradient across w, over ‖w‖."""
     w, g = w.detach().flatten(), g.flatten()
     across = g - (g @ w) / (w @ w) * w
     return (across.norm() / w.norm()).item()

@@ -81,7 +81,7 @@ def read(path: Path) -> tuple[Labeled, Labeled]:
 
 
 def _content(path: Path, archive: tarfile.TarFile, name: str) -> bytes:
-    """Of a plain file alone: a link could lead in circles, a sparse file to more than there is."""
+    """Read a plain file; a link could lead in circles, a sparse file be larger than it seems."""
     try:
         member = archive.getmember(name)
     except KeyError:

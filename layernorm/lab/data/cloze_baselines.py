@@ -29,7 +29,7 @@ def facts(world: World, passage: Words) -> list[tuple[int, int, int]]:
 
 
 def ceiling(world: World, stories: Stories) -> float:
-    """How often the best reader there can be is right, in expectation.
+    """The expected share of right answers of the best possible reader.
 
     It is right wherever the passage tells the answer. Where the name was cut away, everybody whom
     the passage does not name is as likely as everybody else.

@@ -1,4 +1,4 @@
-"""Which cases the batch of an update has: by seed and update alone, so nothing has to be kept."""
+"""The cases of each update's batch: by seed and update alone, so nothing has to be kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a plan declares what it compares, once; `compare` judges it.
+"""The comparisons of a plan, declared once; `compare` judges them.
 
 A comparison is a sum of signed terms, the final metric of an arm each, better when negative. ::
 

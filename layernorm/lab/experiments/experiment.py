@@ -1,4 +1,4 @@
-"""What an experiment is: arms, options, profiles and the plan, fixed before its recorded runs."""
+"""An experiment: arms, options, profiles and the plan, fixed before its recorded runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TUNING_SEED = 1000  # used for nothing else
 
 
 class Task(Protocol):
-    """What one run trains, made from its options and seed.
+    """The task that one run trains, made from its options and seed.
 
     `loss(step)` is the loss of the batch of that update, counted from 1; which cases that batch
     has depends on the seed and the step alone, so that an interrupted run can go on. `evaluate()`
@@ -35,7 +35,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Profile:
-    """How large an experiment is run.
+    """The size at which an experiment is run.
 
     `options` hold for all arms, `of_arm` for one. `arms`: those that are run, by default all.
     `learning_rates`: the grid over which arms are tuned; empty: they are not, and take
@@ -183,7 +183,7 @@ class Config:
         }
 
     def key(self) -> str:
-        """What a run and its record are matched by; no data are needed for it."""
+        """The key that matches a run and its record; it needs no data."""
         return records.key(self._plan())
 
     def in_profile(self, profile: str) -> Config:

@@ -15,7 +15,7 @@ INCONCLUSIVE, DEPENDS, NOT_BETTER = "inconclusive", "depends", "not better here"
 
 
 def verdict(low: float, high: float, margin: float, says: str = "better") -> str:
-    """What the interval of a difference, better when negative, makes of a statement."""
+    """The verdict on a statement by the interval of a difference, better when negative."""
     if low > margin or (high < -margin and says == "same"):
         return "opposite here"
     if high < -margin or (high <= margin and says == "not worse"):

@@ -14,7 +14,7 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class CommonOptions(BaseModel):
-    """What decides the outcome of a run, besides its seed; every experiment adds its own.
+    """The choices that decide a run's outcome, besides its seed; every experiment adds its own.
 
     `updates` with Adam at `learning_rate`, on batches of `batch_size` cases. `evaluations`:
     how many times the curves are read, evenly over the updates, besides the start. `rescaled`: the
@@ -36,7 +36,7 @@ class CommonOptions(BaseModel):
     examples: Count | None = None
 
     def check(self) -> None:
-        """What no single option shows; raises `ValueError`. Experiments extend it."""
+        """Raise `ValueError` for options that do not fit together. Experiments extend it."""
         if self.evaluations > self.updates:
             raise ValueError(
                 f"evaluations must be at most updates ({self.updates}), got {self.evaluations}"

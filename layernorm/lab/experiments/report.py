@@ -1,4 +1,4 @@
-"""What a sweep shows: every arm's primary metric with its interval, and the verdicts."""
+"""A sweep's tables: every arm's primary metric with its interval, and the verdicts."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Trainer:
 
 
 class Progressed:
-    """How far a run has come: the update, the curves so far, the losses since the last reading."""
+    """A run's progress: the update, the curves so far, the losses since the last reading."""
 
     def __init__(self) -> None:
         self.step, self.seconds = 0, 0.0

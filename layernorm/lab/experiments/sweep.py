@@ -72,7 +72,7 @@ def live(
 
 @dataclass
 class Outcome:
-    """What a sweep came to: all runs that are done, by key, and why the others are not."""
+    """The outcome of a sweep: all runs that are done, by key, and why the others are not."""
 
     done: dict[str, records.Record]
     failed: dict[str, Failure] = field(default_factory=dict)

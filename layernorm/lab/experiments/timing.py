@@ -1,4 +1,4 @@
-"""What one update of each arm takes, measured alone: the seconds of a record's curves.
+"""The time of one update of each arm, measured alone: the seconds of a record's curves.
 
 The runs of a sweep share the machine, so their own clocks say little. After them, on a machine that
 does nothing else, the arms take turns and each one's updates are timed.

@@ -58,7 +58,7 @@ ROUNDS = 3  # in which a definition's hash takes up those of what it uses
 
 
 class Reached(NamedTuple):
-    """What roots reach: the definitions, their digest, and the strings that stand in them."""
+    """The code that roots reach: the definitions, their digest, and the strings in them."""
 
     definitions: frozenset[Name]
     digest: str
@@ -163,7 +163,7 @@ class Code:
         return found
 
     def current(self) -> bool:
-        """Whether the files that were read are as they were then."""
+        """Tell whether the files that were read are as they were then."""
         try:
             return all(os.stat(path).st_mtime_ns == then for path, then in self._read.items())
         except OSError:
@@ -254,7 +254,7 @@ class Code:
         return [".".join([package, *(p for p in each if p != "__init__")]) for each in parts]
 
     def needs_gpu(self, module: str) -> bool:
-        """Whether importing the module imports Triton."""
+        """Tell whether importing the module imports Triton."""
         if module not in self._gpu:
             self._gpu[module] = False  # while it is looked up, for modules that import each other
             found = self.module(module)
@@ -323,7 +323,7 @@ class Code:
         return Reached(frozenset(links), self._digest(roots, links), frozenset(strings))
 
     def _chosen(self, open_links, arguments, strings, keep) -> list[Name]:
-        """What is now known of links that choose by name; all of it where no name is known."""
+        """The aims, now known, of links that choose by name; all where no name is known."""
         new: list[Name] = []
         for link, aims in open_links:
             known = [n for n in self.whole(link.module) if n[1] in arguments]

@@ -21,14 +21,14 @@ GIVEN = ("method", "variant")  # parameters that carry a run's own choice of tha
 
 
 class Alias(NamedTuple):
-    """What an import binds: a module, or what it calls `name`."""
+    """The aim of an import: a module, or its definition `name`."""
 
     module: str
     name: str | None = None
 
 
 class Found(NamedTuple):
-    """What a name stands for: `kind` is "definition", "module", "external" or "missing"."""
+    """The meaning of a name: `kind` is "definition", "module", "external" or "missing"."""
 
     kind: str
     module: str
@@ -37,7 +37,7 @@ class Found(NamedTuple):
 
 
 class Guard(NamedTuple):
-    """When a link counts: `test` comes out as `holds`, or this is the row `key` of a table."""
+    """The condition of a link: `test` comes out as `holds`, or this is the row `key` of a table."""
 
     test: ast.expr | None = None
     holds: bool = True
@@ -173,7 +173,7 @@ class Shaper:
         return run_option(node) is not None
 
     def under(self, guards: list[Guard], take: Callable[[], object]) -> object:
-        """What `take` shapes; where it is under guards, it becomes a link of its own."""
+        """Return the shape that `take` gives; under guards it becomes a link of its own."""
         before = len(self.guards)
         self.guards += guards
         shape = take()
@@ -194,7 +194,7 @@ class Shaper:
         self.links.append(Link(kind, module, name, lazy, tuple(self.guards)))
 
     def look_up(self, name: str, attributes: list[str]) -> tuple[Found | None, bool]:
-        """What the name stands for, None for a local one; whether it is imported in a function."""
+        """The meaning of a name, None for a local one; and whether a function imports it."""
         for depth, scope in enumerate(reversed(self.scopes)):
             if name in scope.names and (not scope.of_class or depth == 0):
                 alias = scope.names[name]
@@ -367,7 +367,7 @@ class Shaper:
         return self.plain(node)
 
     def beginning(self, node: ast.expr) -> str:
-        """What is known of a module's name, ending with a dot if more comes."""
+        """The known beginning of a module's name, ending with a dot if more comes."""
         if text := string(node):
             return text
         if not isinstance(node, ast.JoinedStr):
@@ -420,7 +420,7 @@ def run_option(node: ast.AST) -> str | None:
 
 
 def decided(guard: Guard, values: Mapping[str, Any], rows: frozenset[str]) -> bool:
-    """Whether a run with these values, which looks up these rows, can come there."""
+    """Tell whether a run with these values, which looks up these rows, can come there."""
     if guard.test is None:
         wanted = guard.keys & rows
         return not wanted or guard.key in wanted

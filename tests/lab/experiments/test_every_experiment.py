@@ -11,8 +11,7 @@ from layernorm.lab.experiments.experiment import TUNING_SEED
 from layernorm.lab.experiments.planning import Sweep, finished
 from layernorm.lab.experiments.run import train
 
-SMALL = {"hidden": 12, "steps": 6, "held_out": 20, "watched": 20}
-OF = {"mnist": {"hidden": [8, 6]}, "attentive_reader": {"embedding": 7}}
+SMALL = {"hidden": 12, "embedding": 7, "steps": 6, "held_out": 20, "watched": 20}
 
 
 def small(name, arm, updates=2, **options):
@@ -20,9 +19,10 @@ def small(name, arm, updates=2, **options):
     experiment = get(name)
     fields = experiment.options.model_fields
     there = {option: v for option, v in SMALL.items() if option in fields}
-    if experiment.options in {get("drift").options}:
-        there["hidden"] = [9] * len(experiment.arms[arm].get("hidden", "12"))
-    values = {**there, **OF.get(name, {}), "updates": updates, "evaluations": 1, **options}
+    layers = fields["hidden"].default if "hidden" in fields else None
+    if isinstance(layers, tuple):
+        there["hidden"] = [9] * len(experiment.arms[arm].get("hidden", layers))
+    values = {**there, "updates": updates, "evaluations": 1, **options}
     return experiment.config("book", arm, 0, **values)
 
 

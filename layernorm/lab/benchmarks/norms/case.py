@@ -83,6 +83,13 @@ class OperationCase(Case):
         return _Prepared(self, getattr(torch, self.dtype), torch.device(self.device)).trial
 
 
+class ModuleCase(OperationCase):
+    """The same for a method whose operation is made of its module (`operations.every`)."""
+
+    def depends_on(self, name: str) -> tuple[Any, ...]:
+        return (*super().depends_on(name), "layernorm.methods.METHODS")
+
+
 class _Prepared:
     """Inputs of an operation on a device, and what the definition makes of them."""
 

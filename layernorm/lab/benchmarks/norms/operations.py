@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from layernorm import functional
 from layernorm.lab.benchmarks.measure import gate
 from layernorm.lab.benchmarks.measure.case import Shape
+from layernorm.methods import METHODS, Method
 
 Function = Callable[..., Tensor | tuple[Tensor, ...]]
 
@@ -201,3 +203,39 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "residual": _residual(),
 }
+
+
+def every() -> dict[str, Operation]:
+    """The operations of all methods, made of the module where there is none above; and others."""
+    made = {m.name: _of_module(m) for m in METHODS.values() if m.norm and m.name not in OPERATIONS}
+    return {name: (made | OPERATIONS)[name] for name in (*METHODS, *OPERATIONS)}
+
+
+def _of_module(method: Method) -> Operation:
+    """A method's module on summed inputs of a fully connected layer; positions are units, too."""
+
+    @cache
+    def module(units: int, dtype: torch.dtype, device: torch.device) -> nn.Module:
+        made = method.norm(units).to(device, dtype)
+        made.backend = "reference"
+        return made
+
+    def definition(x: Tensor, **parameters: Tensor) -> Tensor:
+        flat = x.flatten(1)
+        norm = module(flat.shape[1], x.dtype, x.device)
+        return torch.func.functional_call(norm, parameters, (flat,)).view_as(x)
+
+    def make_inputs(shape: Shape, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
+        start = module(math.prod(shape[1:]), dtype, device).named_parameters()
+        drawn = {name: p.detach() + 0.1 * torch.randn_like(p) for name, p in start}
+        return {"x": 0.5 + 2 * torch.randn(shape, dtype=dtype, device=device), **drawn}
+
+    return Operation(
+        name=method.name,
+        method=method.name,
+        make_inputs=make_inputs,
+        implementations={"definition": definition},
+        oracle=definition,
+        length=_terms,
+        gradients=("x", *(name for name, _ in method.norm(1).named_parameters())),
+    )

@@ -11,11 +11,13 @@ from layernorm.lab.benchmarks.measure.byte_model import MODES
 from layernorm.lab.benchmarks.measure.case import Row, Shape, measure
 from layernorm.lab.benchmarks.measure.resume import Plan
 from layernorm.lab.benchmarks.measure.words import device_of, one_of, positive, some_of
-from layernorm.lab.benchmarks.norms.case import OperationCase
+from layernorm.lab.benchmarks.norms import operations
+from layernorm.lab.benchmarks.norms.case import ModuleCase, OperationCase
 from layernorm.lab.benchmarks.norms.implementations import candidates
-from layernorm.lab.benchmarks.norms.operations import OPERATIONS, at
+from layernorm.lab.benchmarks.norms.operations import at
 from layernorm.methods import METHODS
 
+OPERATIONS = operations.every()
 DTYPES = ("float32", "float16", "bfloat16")
 COUNTS = (1, 16, 256, 4096, 65536)
 WIDTHS = (32, 128, 512, 769, 1000, 1024, 2048, 4096, 5120, 8192, 16384, 32768, 65536)
@@ -43,7 +45,7 @@ def cases(
     names, modes = list(names), list(modes)
     sources = {name: candidates(OPERATIONS[name], device, compiled)[0] for name in names}
     return tuple(
-        OperationCase(
+        _kind(name)(
             name, at(name, *size), dtype, str(device), mode, tuple(sources[name].implementations),
             source=sources[name], **{"profile": f"full_{dtype}"} | fields,
         )
@@ -100,6 +102,10 @@ def plan(
     return found
 
 
+def _kind(name: str) -> type[OperationCase]:
+    return OperationCase if name in operations.OPERATIONS else ModuleCase
+
+
 def absent(plan: Plan) -> list[str]:
     """The implementations that cannot run a plan's operations here, and why."""
     asked = dict.fromkeys((case.operation, case.device) for case in plan)
@@ -134,8 +140,8 @@ def rows(
         for name in [one_of("methods", name, OPERATIONS) for name in methods]
         for mode in modes
         for row in measure(
-            OperationCase(
-                name, shape, mode=mode, implementations=("definition", "torch"),
+            _kind(name)(
+                name, shape, mode=mode, implementations=tuple(OPERATIONS[name].implementations),
                 source=OPERATIONS[name], **fields,
             ),
             roof=roof,

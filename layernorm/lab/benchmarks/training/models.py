@@ -21,6 +21,7 @@ from layernorm.lab.analysis import networks
 from layernorm.lab.benchmarks import recurrent
 from layernorm.lab.benchmarks.measure.case import Shape
 from layernorm.lab.benchmarks.recurrent import loops
+from layernorm.methods import FORMS, METHODS
 from layernorm.modules import WeightNormLinear
 from layernorm.recurrent import BatchNormLSTM, LayerNormLSTM
 
@@ -143,10 +144,11 @@ def _dense(activation: str) -> dict[str, Subject]:
         return Subject(method, make, _defined, **limits)
 
     subjects = {BASELINE: subject("none", "torch")}
-    for method in ("batch", "weight", "layer", "rms", "group"):
-        limits = {"least": 2} if method == "batch" else {}
-        for backend in ("reference", "torch"):
-            subjects[f"{method}/{backend}"] = subject(method, backend, **limits)
+    for row in (row for row in METHODS.values() if row.dense and row.name != BASELINE):
+        limits = {"least": 2} if FORMS[row.name].over == "cases" else {}
+        torchs_own = row.norm is None or hasattr(row.norm(1), "backend")
+        for backend in ("reference", "torch") if torchs_own else ("reference",):
+            subjects[f"{row.name}/{backend}"] = subject(row.name, backend, **limits)
     return subjects | {f"{m}/triton": subject(m, "triton", cuda=True) for m in ("layer", "rms")}
 
 

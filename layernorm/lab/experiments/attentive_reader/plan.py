@@ -65,7 +65,7 @@ Chance = Annotated[float, Field(ge=0, lt=1)]
 
 
 class ReaderOptions(Options):
-    """What a run is made of, besides what all experiments share.
+    """The options of a run, besides those that all experiments share.
 
     `hidden`, `embedding`: units of each LSTM, numbers of each word, which start with the standard
     deviation `embedding_std`. `gain`: where the norms' gains start. `everywhere`, `statistics`

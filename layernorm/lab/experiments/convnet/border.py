@@ -12,7 +12,7 @@ RINGS = 7  # distances 0, 1, ...; the last one stands for all that are larger, t
 
 
 def distance(height: int, width: int) -> Int[Tensor, "height width"]:
-    """How many positions lie between each one and the nearest border: 0 at the border.
+    """The number of positions between each one and the nearest border: 0 at the border.
 
     >>> distance(3, 4)
     tensor([[0, 0, 0, 0],
@@ -31,7 +31,7 @@ def rings(height: int, width: int) -> list[Bool[Tensor, "height width"]]:
 
 @torch.no_grad()
 def profile(model: nn.Module, x: Float[Tensor, "n c h w"]) -> dict[str, float]:
-    """What the units of each layer do over the cases x, by distance d to the border.
+    """Measure the units of each layer over the cases x, by distance d to the border.
 
     Of layer k, counted from 1, among those with a ReLU right behind them:
 

@@ -45,7 +45,7 @@ from layernorm.lab.experiments.options import Count, Options
 
 
 class ConvNetOptions(Options):
-    """What a run is made of, besides what all experiments share.
+    """The options of a run, besides those that all experiments share.
 
     `network`: `plain` (`channels`, one number a convolution; every second one halves the image) or
     `resnet` (`stages`, one number a stage of `blocks` blocks). `over`: what `layer` takes mean and

@@ -1,4 +1,4 @@
-"""What a run of `convnet` trains: images, a network, and what is measured of it."""
+"""The task of a run of `convnet`: images, a network, and the metrics of it."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Noise(nn.Module):
 
 
 class Drift(activations.Watch):
-    """How far the summed inputs of the second hidden layer have drifted since the start."""
+    """The drift of the summed inputs of the second hidden layer since the start."""
 
     def curve(self, net: nn.Sequential) -> dict[str, float]:
         h, a = self._read(net)
@@ -98,7 +98,7 @@ def build(options, inputs: int) -> nn.Sequential:
 
 
 class Mnist:
-    """What a run trains (`experiment.Task`)."""
+    """The task of a run (`experiment.Task`)."""
 
     def __init__(self, options, seed: int, device: torch.device) -> None:
         there = splits(options.dataset)

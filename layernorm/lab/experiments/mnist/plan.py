@@ -200,7 +200,7 @@ def _pairs(
 
 
 def _starts():
-    """What hidden weights of another scale cost `layer`, and how much more than they cost `none`,
+    """The cost to `layer` of hidden weights of another scale, and that cost less the one to `none`,
     at the rate tuned for the usual start."""
     for start in ("small", "large"):
         layer, none = (less(f"{method}/{start}", method, SPEED) for method in ("layer", "none"))

@@ -1,4 +1,4 @@
-"""What happens to summed inputs while the layers below learn? (chapter 01)
+"""The drift of summed inputs while the layers below learn (chapter 01).
 
 The second hidden layer is watched (`activations.Watch`): its drift and the part of it that the
 layer below causes, the units that saturate, their correlation. Every arm has its own tuned rate;

@@ -62,19 +62,19 @@ NATS = Margin(
 
 
 def cost(method: str, scheme: str, metric: str, suffix: str = "-tuned") -> Contrast:
-    """What another start costs a method, at a rate of its own or (no suffix) the default's."""
+    """The cost of another start to a method, at a rate of its own or (no suffix) the default's."""
     return less(f"{method}-{scheme}{suffix}", f"{method.split('/')[0]}-default", metric)
 
 
 def robust(claim: Said, metric: str, margin: Margin, *schemes: str) -> Iterator[Comparison]:
-    """What other starts cost `layer`, less what they cost `none`, each at a rate of its own."""
+    """The cost of other starts to `layer` less that to `none`, each at a rate of its own."""
     for scheme in schemes:
         costs = (cost(method, scheme, metric) for method in ("layer", "none"))
         yield Comparison(f"{scheme} start, layer - none", minus(*costs), margin, claim)
 
 
 def same_rate(claim: Said, metric: str, margin: Margin) -> Iterator[Comparison]:
-    """What other scales cost `layer` at the rate of the default start."""
+    """The cost of other scales to `layer` at the rate of the default start."""
     for scheme in ("small", "large"):
         contrast = cost("layer", scheme, metric, suffix="")
         yield Comparison(f"{scheme} start, layer", contrast, margin, claim, says="same")

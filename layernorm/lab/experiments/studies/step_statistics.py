@@ -41,7 +41,7 @@ BATCH, LAYER = "batch-0.1", "layer-1"
 
 
 def _longer(long: str, short: str) -> Contrast:
-    """What longer sequences cost `layer`, less what they cost `batch`."""
+    """The cost of longer sequences to `layer` less that to `batch`."""
     layer, batch = (((1, a, long), (-1, a, short)) for a in (LAYER, BATCH))
     return minus(layer, batch)
 

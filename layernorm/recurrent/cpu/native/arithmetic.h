@@ -88,7 +88,7 @@ template <class T, int N> struct InverseFactorials {
   }
 };
 
-// What exp needs to know of a number type: where it overflows, how to round, how to make 2^n.
+// The facts of a number type for exp: where it overflows, how to round, how to make 2^n.
 template <class T> struct Exponent;
 template <> struct Exponent<float> {
   using Int = int32_t;

@@ -130,7 +130,7 @@ void add_up(const std::vector<SquadGradients<T>>& squads, const Team& team, int 
   add(&SquadGradients<T>::dw_hh, wide * sum.a.units);
 }
 
-// What every net's members have.
+// Members of every net.
 template <class T> struct BackwardMember {
   T* w_hh;
   const T** rows;  // of w_hh, in the order of summed inputs

@@ -2,7 +2,7 @@
 #pragma once
 #include "sequence.h"
 
-// What every net's members have.
+// Members of every net.
 template <class T> struct ForwardMember {
   int64_t n;  // units
   T *w_ih, *w_hh, *gain_x, *gain_h;

@@ -1,4 +1,4 @@
-// What the LSTM and the GRU share: the arguments, the order of time steps, a member's units.
+// Shared by the LSTM and the GRU: the arguments, the order of time steps, a member's units.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -98,7 +98,7 @@ struct Shares {
   int64_t size(int k) const { return begin(k + 1) - begin(k); }
 };
 
-// Who computes what. The sequences are divided among squads, which need nothing of each other
+// The division of the work. The sequences are divided among squads, which need nothing of each other
 // while they step through time; a squad's members divide the units. Small weights, which fit into
 // each core's own cache, are best with squads of one: nobody waits. Large weights are divided.
 struct Team {
