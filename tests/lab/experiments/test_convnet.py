@@ -80,7 +80,7 @@ def test_interior_statistics_leave_the_border_out_and_all_units_use_them(size, m
     assert same == (margin > 0)
 
 
-def test_group_instance_batch_and_channels_are_torchs():
+def test_the_other_norms_are_torchs_or_the_formula():
     a = summed()
     pairs = [
         (convnet_model.norm("group", "all", 8, 4), nn.GroupNorm(4, 8)),
@@ -91,6 +91,8 @@ def test_group_instance_batch_and_channels_are_torchs():
         theirs.load_state_dict(with_gains(ours).state_dict())
         for training in (True, True, False):  # batch normalization: running statistics, too
             assert torch.equal(ours.train(training)(a), theirs.train(training)(a))
+    ours = with_gains(convnet_model.norm("layer", "all", 8, 4))
+    torch.testing.assert_close(ours(a), by_hand(a, ours, (1, 2, 3)), atol=1e-5, rtol=1e-5)
     ours = with_gains(convnet_model.norm("layer", "channels", 8, 4))
     theirs = nn.LayerNorm(8)
     theirs.load_state_dict(ours.state_dict())
