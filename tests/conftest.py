@@ -16,6 +16,7 @@ SLOW = [
     "lab/data/test_cloze.py",
     "lab/experiments",
     "lab/test_invariance_figure.py",
+    "library/test_modules_graphs.py",
 ]
 
 

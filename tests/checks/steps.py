@@ -1,9 +1,8 @@
-"""Checks of the three recurrent steps: against scalar arithmetic, and against torch's cells."""
-
-import math
+"""Checks of the three recurrent steps: against an independent net, and against torch's cells."""
 
 import torch
-from library.oracle import assert_close, assert_no_zeros, assert_rounded, draw, scalar_layer_norm
+from library.oracle import assert_close, assert_no_zeros, assert_rounded, draw
+from recurrent.recurrent_reference import Vectors, gru_step, lstm_step, rnn_step
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -35,60 +34,31 @@ def _outputs(result) -> tuple[Tensor, ...]:
     return result if isinstance(result, tuple) else (result,)
 
 
-def _matvec(w: list[list[float]], v: list[float]) -> list[float]:
-    return [math.fsum(a * b for a, b in zip(row, v, strict=True)) for row in w]
-
-
-def _sigmoid(v: float) -> float:
-    return 1 / (1 + math.exp(-v))
-
-
-def _scalar_rnn(x, h, w_ih, w_hh, ln):
-    a = [p + q for p, q in zip(_matvec(w_hh, h), _matvec(w_ih, x), strict=True)]
-    return ([math.tanh(v) for v in scalar_layer_norm(a, *ln, EPS)],)
-
-
-def _scalar_lstm(x, h, c, w_ih, w_hh, b, ln_ih, ln_hh, ln_c):
-    size = len(h)
-    a_h = scalar_layer_norm(_matvec(w_hh, h), *ln_hh, EPS)
-    a_x = scalar_layer_norm(_matvec(w_ih, x), *ln_ih, EPS)
-    a = [sum(terms) for terms in zip(a_h, a_x, b, strict=True)]
-    i, f, g, o = (a[k * size : (k + 1) * size] for k in range(4))
-    new = [_sigmoid(f[k]) * c[k] + _sigmoid(i[k]) * math.tanh(g[k]) for k in range(size)]
-    seen = scalar_layer_norm(new, *ln_c, EPS)
-    return [_sigmoid(o[k]) * math.tanh(seen[k]) for k in range(size)], new
-
-
-def _scalar_gru(x, h, w_ih, w_hh, b, ln_ih, ln_hh):
-    size = len(h)
-
-    def norms(a, gain, bias):
-        cut = 2 * size
-        return scalar_layer_norm(a[:cut], gain[:cut], bias[:cut], EPS) + scalar_layer_norm(
-            a[cut:], gain[cut:], bias[cut:], EPS
-        )
-
-    a_h, a_x = norms(_matvec(w_hh, h), *ln_hh), norms(_matvec(w_ih, x), *ln_ih)
-    new = []
-    for k in range(size):
-        r, z = (_sigmoid(a_h[j] + a_x[j] + b[j]) for j in (k, size + k))
-        j = 2 * size + k
-        n = math.tanh(a_x[j] + b[j] + r * a_h[j])
-        new.append((1 - z) * n + z * h[k])
-    return (new,)
-
-
-SCALAR = {"ln_rnn_step": _scalar_rnn, "ln_lstm_step": _scalar_lstm, "ln_gru_step": _scalar_gru}
+def _vectors(arguments: list) -> Vectors:
+    """Weights, b and norms of a step by the names that the reference has for them."""
+    named = dict(zip(("weight_ih", "weight_hh", "bias_ih"), arguments, strict=False))
+    norms = [a for a in arguments if isinstance(a, tuple)]
+    if len(norms) == 1:
+        del named["bias_ih"]
+    names = ("ln_ih", "ln_hh", "ln_c") if len(norms) > 1 else ("ln",)
+    for name, pair in zip(names, norms, strict=False):
+        named |= {f"{name}_weight": pair[0], f"{name}_bias": pair[1]}
+    return Vectors(named, "", EPS)
 
 
 @check(*STEPS)
-def agrees_with_scalar_arithmetic(f, name):
+def agrees_with_the_reference(f, name):
+    """One vector at a time, one gate at a time, with torch's own layer norm."""
+    reference = {
+        "ln_rnn_step": lambda x, h, *rest: rnn_step(x, h, _vectors(rest), "tanh"),
+        "ln_lstm_step": lambda x, h, c, *rest: lstm_step(x, h, c, _vectors(rest), "paper"),
+        "ln_gru_step": lambda x, h, *rest: gru_step(x, h, _vectors(rest)),
+    }[name]
     for inputs, hidden in ((3, 5), (1, 7), (4, 1)):
         arguments = _arguments(name, batch=(), inputs=inputs, hidden=hidden)
-        lists = [[p.tolist() for p in a] if isinstance(a, tuple) else a.tolist() for a in arguments]
-        results = zip(_outputs(f(*arguments, EPS)), SCALAR[name](*lists), strict=True)
+        results = zip(_outputs(f(*arguments, EPS)), reference(*arguments), strict=True)
         for got, expected in results:
-            assert_close(got, torch.tensor(expected, dtype=torch.float64), 1e-12)
+            assert_close(got, expected, 1e-12)
 
 
 @check(*STEPS)

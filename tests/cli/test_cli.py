@@ -1,6 +1,5 @@
 import json
 import os
-import resource
 import subprocess
 import sys
 from dataclasses import replace
@@ -81,23 +80,6 @@ def test_claims_are_listed_as_they_were_decided_last(three_claims, monkeypatch):
     assert outdated in succeed("claims", "first")
     assert json.loads(succeed("claims", "first", "--json"))[0]["current"] is False
     assert layernorm("claims", "--save").exit_code == 2
-
-
-def test_listing_does_without_deciding(folders):
-    """Every claim of the book, in little more time than importing the package takes."""
-    command = [sys.executable, "-m", "layernorm", "claims"]
-    importing, listing = (
-        seconds([*command[:2], "layernorm", *rest]) for rest in (["--help"], ["claims"])
-    )
-    assert listing < importing + 5
-
-
-def seconds(command):
-    """The processor time of a command."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime - before.ru_utime
 
 
 @pytest.mark.parametrize(

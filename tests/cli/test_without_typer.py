@@ -29,9 +29,3 @@ def test_the_command_says_what_it_needs(start):
 def test_a_layer_does_not_need_it():
     done = run(WITHOUT + "import layernorm; layernorm.LayerNormLSTM(3, 5)")
     assert done.returncode == 0, done.stderr
-
-
-def test_with_typer_it_is_the_command():
-    done = run("import sys; sys.argv[1:] = ['--help']; from layernorm.__main__ import main; main()")
-    assert done.returncode == 0, done.stderr
-    assert "Usage: layernorm" in done.stdout

@@ -40,8 +40,23 @@ def round_like_a_gpu() -> None:
     interpreter._convert_float = convert
 
 
+def interpret_faster() -> None:
+    """Every call of one kernel function by another puts the interpreter's functions in place of
+    Triton's anew, which the launch has done; it takes most of the time."""
+    from triton.runtime.interpreter import InterpretedFunction
+
+    slowly = InterpretedFunction.__call__
+
+    def call(self, *args, **kwargs):
+        of_launch = "tl" in self.fn.__globals__  # as the kernels call it, not Triton's own library
+        return self.rewrite()(*args, **kwargs) if of_launch else slowly(self, *args, **kwargs)
+
+    InterpretedFunction.__call__ = call
+
+
 if launch.INTERPRETED:
     round_like_a_gpu()
+    interpret_faster()
 
 
 def short_blocks(patch: pytest.MonkeyPatch) -> None:

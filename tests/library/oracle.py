@@ -1,6 +1,5 @@
 """Independent sources of truth: exact arithmetic, seeded numbers, one measure of closeness."""
 
-import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -100,10 +99,3 @@ def exact(values: list[float], eps: float, centered: bool = True) -> list[float]
         return [
             float(Decimal((v - mu).numerator) / Decimal((v - mu).denominator) / root) for v in x
         ]
-
-
-def scalar_layer_norm(a: list[float], gain: list[float], bias: list[float], eps: float):
-    """Eq. (15) for one vector, in plain Python floats."""
-    mu = math.fsum(a) / len(a)
-    sigma = math.sqrt(math.fsum((v - mu) ** 2 for v in a) / len(a) + eps)
-    return [g * (v - mu) / sigma + b for v, g, b in zip(a, gain, bias, strict=True)]

@@ -33,15 +33,6 @@ def test_mask_in_training_and_evaluation(backend, momentum):
     assert_close(y.movedim(1, -1)[mask], plain.eval()(packed), 1e-12)
 
 
-def test_momentum_none_averages_all_batches():
-    norm = layernorm.BatchNorm(2, momentum=None, dtype=torch.float64)
-    batches = [draw(5, 2, seed=s) for s in range(4)]
-    for x in batches:
-        norm(x)
-    assert_close(norm.running_mean, torch.stack([x.mean(0) for x in batches]).mean(0), 1e-12)
-    assert norm.num_batches_tracked == 4
-
-
 def test_a_refused_batch_leaves_the_state():
     norm = layernorm.BatchNorm(3)
     before = {k: v.clone() for k, v in norm.state_dict().items()}

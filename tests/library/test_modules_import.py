@@ -1,5 +1,5 @@
-"""`import layernorm` is light: torch, numpy and jaxtyping alone, in little time; and so is all that
-a machine with a GPU needs."""
+"""`import layernorm` is light: torch, numpy and jaxtyping alone; so is all that a machine with a
+GPU needs."""
 
 import json
 import subprocess
@@ -10,15 +10,14 @@ from pathlib import Path
 import layernorm
 
 PROGRAM = """
-import importlib, json, sys, time
+import importlib, json, sys
 import torch
-before, start = set(sys.modules), time.process_time()
+before = set(sys.modules)
 import layernorm
-seconds = time.process_time() - start
 for name in sys.argv[1:]:
     importlib.import_module(name)
 loaded = sorted({name.partition(".")[0] for name in set(sys.modules) - before})
-json.dump({"seconds": seconds, "loaded": loaded, "names": layernorm.__all__}, sys.stdout)
+json.dump({"loaded": loaded, "names": layernorm.__all__}, sys.stdout)
 """
 ALLOWED = {"layernorm", "jaxtyping", "wadler_lindig", "numpy", "typing_extensions"}
 
@@ -35,12 +34,10 @@ def foreign(outcome: dict) -> set[str]:
 
 
 def test_importing_the_package_is_light():
-    # processor time, the best of three: a busy machine must not decide
-    runs = [run() for _ in range(3)]
-    assert min(one["seconds"] for one in runs) < 2
-    assert not foreign(runs[0])
+    outcome = run()
+    assert not foreign(outcome)
     norms = {"LayerNorm", "RMSNorm", "GroupNorm", "InstanceNorm", "BatchNorm", "WeightNormLinear"}
-    assert norms | {"functional"} <= set(runs[0]["names"])
+    assert norms | {"functional"} <= set(outcome["names"])
 
 
 def modules_in(*places: str) -> list[str]:

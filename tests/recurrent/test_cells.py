@@ -154,34 +154,31 @@ def test_printed_as_torch_prints():
 @pytest.mark.parametrize("kind", LAYERS)
 def test_the_learned_initial_state(kind):
     """It stands where zeros stood, starts as they are, is trained, and yields to a given one."""
-    learned = LAYERS[kind](
-        3, 4, 2, bidirectional=True, dtype=torch.float64, learn_initial_state=True
-    )
-    plain = LAYERS[kind](3, 4, 2, bidirectional=True, dtype=torch.float64)
-    extra = {"h_0", "c_0"} if kind == "lstm" else {"h_0"}
+    options = {"bidirectional": True, "dtype": torch.float64}
+    learned = LAYERS[kind](3, 4, 2, learn_initial_state=True, **options)
+    plain, names = LAYERS[kind](3, 4, 2, **options), ("h_0", "c_0")[: learned.states]
     state = learned.state_dict()
-    assert set(state) - set(plain.state_dict()) == extra
-    plain.load_state_dict({k: v for k, v in state.items() if k not in extra})
+    assert set(state) - set(plain.state_dict()) == set(names)
+    plain.load_state_dict({k: v for k, v in state.items() if k not in names})
     x = draw(5, 2, 3)
     assert torch.equal(learned(x)[0], plain(x)[0])
+
+    def given(*states):
+        return states if kind == "lstm" else states[0]
+
+    rows = [draw(4, 4, seed=3 + k) for k in range(len(names))]
     with torch.no_grad():
-        for name in extra:
-            getattr(learned, name).copy_(draw(4, 4, seed=3))
-    hx = tuple(
-        getattr(learned, name).unsqueeze(1).expand(4, 2, 4) for name in ("h_0", "c_0")[: len(extra)]
-    )
-    hx = hx if kind == "lstm" else hx[0]
+        for name, value in zip(names, rows, strict=True):
+            getattr(learned, name).copy_(value)
+    hx = given(*(s.unsqueeze(1).expand(4, 2, 4) for s in rows))
     assert torch.equal(learned(x)[0], plain(x, hx)[0])
-    assert torch.equal(
-        learned(x[:, 0])[0],
-        plain(x[:, 0], [h[:, 0] for h in hx] if kind == "lstm" else hx[:, 0])[0],
-    )
-    zeros = tuple(torch.zeros(4, 2, 4).double() for _ in extra)
-    assert torch.equal(learned(x, zeros if kind == "lstm" else zeros[0])[0], plain(x)[0])
+    assert torch.equal(learned(x[:, 0])[0], plain(x[:, 0], given(*rows))[0])
+    zeros = given(*(torch.zeros(4, 2, 4).double() for _ in names))
+    assert torch.equal(learned(x, zeros)[0], plain(x)[0])
     packed = nn.utils.rnn.pack_sequence([x[:2, 0], x[:, 1]], enforce_sorted=False)
     assert torch.equal(learned(packed)[0].data, plain(packed, hx)[0].data)
     learned(x)[0].sum().backward()
-    assert all(getattr(learned, name).grad.any() for name in extra)
+    assert all(getattr(learned, name).grad.any() for name in names)
 
 
 def test_code_written_for_torchs_layers_calls_flatten_parameters():

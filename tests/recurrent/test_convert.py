@@ -141,59 +141,22 @@ def test_the_examples_two_directions():
     same((y[..., 5:], (h_n[1:], c_n[1:])), (backward[0][::-1], *backward[1:]))
 
 
-def papers_lstm(x, w, h, c):
-    """Eqs. (20) to (22) with torch's weights, gains 1, the norms' biases 0."""
-    b = w["bias_ih_l0"] + w["bias_hh_l0"]
-    outputs = []
-    for rows in x:
-        a = norm(rows @ w["weight_ih_l0"].T, 1, 0) + norm(h @ w["weight_hh_l0"].T, 1, 0) + b
-        i, f, g, o = np.split(a, 4, axis=1)
-        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-        h = sigmoid(o) * np.tanh(norm(c, 1, 0))
-        outputs.append(h)
-    return np.stack(outputs), h, c
-
-
-def papers_gru(x, w, h):
-    """Eqs. (26) to (28), z keeping the old state; torch's b_hn inside the reset product."""
-    size = h.shape[-1]
-    b_ih, b_hh = w["bias_ih_l0"], w["bias_hh_l0"]
-    outputs = []
-    for rows in x:
-        a_x, a_h = rows @ w["weight_ih_l0"].T, h @ w["weight_hh_l0"].T
-        cut = 2 * size
-        gates = norm(a_x[:, :cut], 1, 0) + norm(a_h[:, :cut], 1, 0) + b_ih[:cut] + b_hh[:cut]
-        r, z = sigmoid(gates[:, :size]), sigmoid(gates[:, size:])
-        inside = norm(a_h[:, cut:], 1, 0) + b_hh[cut:]
-        n = np.tanh(norm(a_x[:, cut:], 1, 0) + b_ih[cut:] + r * inside)
-        h = (1 - z) * n + z * h
-        outputs.append(h)
-    return np.stack(outputs), h
-
-
-def papers_rnn(x, w, h):
-    outputs = []
-    for rows in x:
-        a = rows @ w["weight_ih_l0"].T + h @ w["weight_hh_l0"].T
-        h = np.tanh(norm(a, 1, 0) + w["bias_ih_l0"] + w["bias_hh_l0"])
-        outputs.append(h)
-    return np.stack(outputs), h
-
-
-def test_torchs_lstm_with_norms():
-    x, h, c = ARRAYS
-    module = shaken(nn.LSTM(3, 5, dtype=torch.float64))
-    same(convert.from_torch(module)(X, STATES), papers_lstm(x, arrays(module.state_dict()), h, c))
-
-
-@pytest.mark.parametrize(("kind", "equations"), [(nn.GRU, papers_gru), (nn.RNN, papers_rnn)])
-def test_torchs_gru_and_rnn_with_norms(kind, equations):
-    x, h, _ = ARRAYS
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_torchs_weights_and_where_its_two_biases_go(kind):
+    """They are added up outside the norms; but torch's b_hn stands inside the reset product, as the
+    recurrent norm's bias does, and the RNN has no other bias than its norm's."""
     module = shaken(kind(3, 5, dtype=torch.float64))
-    y, h_n = convert.from_torch(module)(X, STATES[0])
-    expected = equations(x, arrays(module.state_dict()), h)
-    for got, right in zip((y, h_n[0]), expected, strict=True):
-        np.testing.assert_allclose(got.detach().numpy(), right, rtol=1e-11, atol=1e-11)
+    old, new = module.state_dict(), convert.from_torch(module).state_dict()
+    one, other = old.pop("bias_ih_l0"), old.pop("bias_hh_l0")
+    if kind is nn.GRU:
+        last = torch.arange(15) >= 10
+        old |= {"bias_ih_l0": one + other * ~last, "ln_hh_bias_l0": other * last}
+    else:
+        old["ln_bias_l0" if kind is nn.RNN else "bias_ih_l0"] = one + other
+    for name, value in new.items():
+        expected = old.pop(name, torch.full_like(value, float("_weight" in name)))
+        assert torch.equal(value, expected), name
+    assert not old
 
 
 def test_torchs_settings_and_every_weight_are_taken_over():

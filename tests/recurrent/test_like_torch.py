@@ -9,11 +9,8 @@ import torch
 from library.oracle import assert_rounded, draw
 from recurrent.recurrent_reference import LAYERS, NETS, TORCHS, shaken, usable
 from torch.nn.utils.rnn import (
-    PackedSequence,
     pack_padded_sequence,
-    pack_sequence,
     pad_packed_sequence,
-    unpack_sequence,
 )
 
 SUBJECTS = [*((kind, "torch") for kind in TORCHS), *NETS]
@@ -62,31 +59,6 @@ def part(states, b: int):
 SEQUENCES = [draw(n, 3, seed=n) for n in (2, 5, 1, 4)]
 
 
-def test_packed_sequences_are_each_by_themselves(layer):
-    module = layer(3, 4, 2, bidirectional=True)
-    hx = initial(module, 4)
-    y, last = module(pack_sequence(SEQUENCES, enforce_sorted=False), hx)
-    for b, (rows, x) in enumerate(zip(unpack_sequence(y), SEQUENCES, strict=True)):
-        alone, ends = module(x, part(hx, b))
-        same(rows, alone)
-        same(part(last, b), ends)
-
-
-def test_sorted_and_unsorted_packing_agree(layer):
-    module = layer(3, 4, bidirectional=True)
-    order = sorted(range(4), key=lambda b: -len(SEQUENCES[b]))
-    hx = initial(module, 4)
-    y, last = module(pack_sequence(SEQUENCES, enforce_sorted=False), hx)
-    swapped = tuple(s[:, order] for s in tensors(hx))
-    swapped = swapped if isinstance(hx, tuple) else swapped[0]
-    y2, last2 = module(pack_sequence([SEQUENCES[b] for b in order]), swapped)
-    assert isinstance(y, PackedSequence)
-    assert y.unsorted_indices.tolist() == [order.index(b) for b in range(4)]
-    assert y2.unsorted_indices is None
-    same(y.data, y2.data)
-    same(tuple(s[:, order] for s in tensors(last)), tensors(last2))
-
-
 @pytest.mark.parametrize("stray", [float("nan"), float("inf"), 1e30])
 def test_padding_enters_nothing(layer, stray):
     """Neither values nor any gradient change with what stands in the padding, and its own gradient
@@ -133,45 +105,11 @@ def test_batch_first_transposes_in_and_out(layer):
     same(ends, last)
 
 
-def test_one_sequence_without_a_batch(layer):
-    for first in (False, True):
-        module = layer(3, 4, 2, bidirectional=True, batch_first=first)
-        x, hx = draw(5, 3), initial(module, 1)
-        y, last = module(x, part(hx, 0))
-        dim = 0 if first else 1
-        batch_y, batch_last = module(x.unsqueeze(dim), hx)
-        same(y, batch_y.squeeze(dim))
-        same(last, part(batch_last, 0))
-
-
 def test_initial_states_default_to_zero(layer):
     module = layer(3, 4, 2, bidirectional=True)
     zeros = initial(module, 2)
     zeros = tuple(0 * s for s in zeros) if isinstance(zeros, tuple) else 0 * zeros
     same(module(draw(5, 2, 3))[0], module(draw(5, 2, 3), zeros)[0])
-
-
-def test_a_sequence_goes_on_where_it_stopped(layer):
-    module = layer(3, 4, 2)
-    x = draw(6, 2, 3)
-    whole, last = module(x)
-    first, between = module(x[:2])
-    second, ends = module(x[2:], between)
-    same(torch.cat([first, second]), whole)
-    same(ends, last)
-
-
-def test_the_second_direction_is_the_first_on_reversed_sequences(layer):
-    module = layer(3, 4, bidirectional=True)
-    swapped = layer(3, 4, bidirectional=True)
-    state = module.state_dict()
-    pairs = {k: k.removesuffix("_reverse") if "_reverse" in k else f"{k}_reverse" for k in state}
-    swapped.load_state_dict({k: state[other] for k, other in pairs.items()})
-    x = draw(5, 2, 3)
-    y, last = module(x)
-    back, ends = swapped(x.flip(0))
-    same(torch.cat(back.flip(0).split(4, -1)[::-1], -1), y)
-    same(tuple(s.flip(0) for s in tensors(ends)), tensors(last))
 
 
 def test_dropout_acts_between_layers_and_only_in_training(layer):
@@ -231,24 +169,6 @@ def test_inputs_in_any_memory_order(layer):
         same(ends, last)
     expanded = draw(5, 1, 3).expand(5, 2, 3)
     same(module(expanded)[0], module(expanded.contiguous())[0])
-
-
-def test_gradients_are_those_of_central_differences(layer):
-    module = layer(2, 3, bidirectional=True)
-    names = [name for name, _ in module.named_parameters()]
-
-    def run(x, *values):
-        parameters, hx = values[: len(names)], values[len(names) :]
-        hx = hx if len(hx) == 2 else hx[0]
-        arguments = (PackedSequence(x, torch.tensor([2, 2, 1])), hx)
-        y, last = torch.func.functional_call(
-            module, dict(zip(names, parameters, strict=True)), arguments
-        )
-        return y.data, *tensors(last)
-
-    inputs = [draw(5, 2), *module.parameters(), *tensors(initial(module, 2))]
-    inputs = [t.detach().requires_grad_() for t in inputs]
-    assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
 
 
 def test_copies_pickles_and_state_dicts(layer):

@@ -97,78 +97,54 @@ def test_a_truncated_archive_is_refused_by_its_hash_and_by_the_reader(archive, k
         module.read(archive)
 
 
+def flipped(raw, place, value=None):
+    return raw[:place] + bytes([raw[place] ^ 0xFF if value is None else value]) + raw[place + 1 :]
+
+
 def test_a_corrupt_archive_is_refused_by_the_reader(archive):
-    content = bytearray(archive.read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    archive.write_bytes(content)
+    content = archive.read_bytes()
+    archive.write_bytes(flipped(content, len(content) // 2))
     with pytest.raises(ValueError, match=r"binary\.tar\.gz: expected a whole gzipped tar archive"):
         module.read(archive)
 
 
-def test_a_label_out_of_range_is_refused_with_its_file_and_position(archive):
+BROKEN = {  # number of the file, its new content (None: it is missing), what is said
+    "label": (3, lambda raw: flipped(raw, 2 * 3073, 10),
+              r"labels from 0 to 9 in .*_4\.bin, got 10 in record 2 \(byte 6146\)"),
+    "missing": (5, lambda raw: None, r"expected a file .*test_batch\.bin in the archive"),
+    "short": (0, lambda raw: raw[:-1], r"3 records of 3073 .* 9219 bytes, got 9218"),
+    "long": (0, lambda raw: raw + raw[:3073], r"3 records of 3073 bytes in .*_1\.bin.* got 12292"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("number", "change", "message"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_file_is_named(archive, number, change, message):
     files = contents()
-    broken = bytearray(files[NAMES[3]])
-    broken[2 * 3073] = 10
-    pack(archive, {**files, NAMES[3]: bytes(broken)})
-    message = r"labels from 0 to 9 in .*data_batch_4\.bin, got 10 in record 2 \(byte 6146\)"
+    files[NAMES[number]] = change(files[NAMES[number]])
+    pack(archive, {name: content for name, content in files.items() if content is not None})
     with pytest.raises(ValueError, match=message):
         module.read(archive)
 
 
-def test_a_file_that_is_missing_is_named(archive):
-    files = contents()
-    del files[NAMES[5]]
-    pack(archive, files)
-    with pytest.raises(ValueError, match=r"expected a file .*test_batch\.bin in the archive"):
-        module.read(archive)
+SPARSE = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.size": str(10**12),
+          "GNU.sparse.map": f"{10**12 - 1},1"}  # fmt: skip
+STRANGE = {  # a folder, what leads in circles, a pipe, a file that unpacks to a terabyte
+    "folder": {"type": tarfile.DIRTYPE},
+    "symbolic link": {"type": tarfile.SYMTYPE},
+    "link": {"type": tarfile.LNKTYPE},
+    "pipe": {"type": tarfile.FIFOTYPE},
+    "sparse": {"size": 1, "pax_headers": SPARSE},
+}
 
 
-@pytest.mark.parametrize("change", [lambda raw: raw[:-1], lambda raw: raw + raw[:3073]])
-def test_a_file_of_another_length_is_named_with_both_lengths(archive, change):
-    files = contents()
-    files[NAMES[0]] = change(files[NAMES[0]])
-    pack(archive, files)
-    message = (
-        rf"expected 3 records of 3073 bytes in .*_1\.bin, 9219 bytes, got {len(files[NAMES[0]])}"
-    )
-    with pytest.raises(ValueError, match=message):
-        module.read(archive)
-
-
-def test_a_folder_in_the_place_of_a_file_is_refused(archive):
-    files = contents()
-    del files[NAMES[0]]
-    pack(archive, files)
-    with tarfile.open(archive, "w:gz") as packed:
-        member = tarfile.TarInfo(NAMES[0])
-        member.type = tarfile.DIRTYPE
-        packed.addfile(member)
-    with pytest.raises(ValueError, match=r"expected a file .*data_batch_1\.bin in the archive"):
-        module.read(archive)
-
-
-def member(name, kind=tarfile.REGTYPE, **entries):
-    made = tarfile.TarInfo(name)
-    made.type = kind
-    for entry, value in entries.items():
-        setattr(made, entry, value)
-    return made
-
-
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
-def test_a_member_that_leads_in_circles_or_is_a_pipe_is_refused(archive, kind):
-    with tarfile.open(archive, "w:gz") as packed:
-        packed.addfile(member(NAMES[0], kind, linkname=NAMES[1]))
-        packed.addfile(member(NAMES[1], kind, linkname=NAMES[0]))
-    with pytest.raises(ValueError, match=r"expected a file .*data_batch_1\.bin in the archive"):
-        module.read(archive)
-
-
-def test_a_sparse_member_that_unpacks_to_a_terabyte_is_refused(archive):
-    entries = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.size": str(10**12)}
-    entries |= {"GNU.sparse.map": f"{10**12 - 1},1"}
+@pytest.mark.parametrize("entries", STRANGE.values(), ids=STRANGE)
+def test_what_is_no_plain_file_is_refused(archive, entries):
     with tarfile.open(archive, "w:gz", format=tarfile.PAX_FORMAT) as packed:
-        packed.addfile(member(NAMES[0], size=1, pax_headers=entries), io.BytesIO(b"x"))
+        for name, other in ((NAMES[0], NAMES[1]), (NAMES[1], NAMES[0])):
+            member = tarfile.TarInfo(name)
+            for entry, value in {"linkname": other, **entries}.items():
+                setattr(member, entry, value)
+            packed.addfile(member, io.BytesIO(b"x"))
     with pytest.raises(ValueError, match=r"expected a file .*data_batch_1\.bin in the archive"):
         module.read(archive)
 

@@ -70,56 +70,20 @@ def test_of_a_file_that_unpacks_to_far_more_no_more_is_read_than_needed(
     assert peak < 2_000_000
 
 
-def cut(raw: bytes) -> bytes:
-    return raw[: len(raw) // 2]
+SPOILED = {
+    "cut": lambda raw: raw[: len(raw) // 2],
+    "without its trailer": lambda raw: raw[:-4],
+    "another checksum": lambda raw: raw[:-8] + bytes([raw[-8] ^ 1]) + raw[-7:],
+    "another content": lambda raw: raw[:40] + bytes([raw[40] ^ 0xFF]) + raw[41:],
+    "another block type": lambda raw: raw[:10] + b"\xff" + raw[11:],
+    "unpacked": gzip.decompress,
+    "with more behind": lambda raw: raw + b"garbage",
+    "a page": lambda raw: b"<html>Not found</html>",
+    "empty": lambda raw: b"",
+}
 
 
-def cut_trailer(raw: bytes) -> bytes:
-    return raw[:-4]
-
-
-def flip_checksum(raw: bytes) -> bytes:
-    return raw[:-8] + bytes([raw[-8] ^ 1]) + raw[-7:]
-
-
-def flip_content(raw: bytes) -> bytes:
-    return raw[:40] + bytes([raw[40] ^ 0xFF]) + raw[41:]
-
-
-def flip_block_type(raw: bytes) -> bytes:
-    return raw[:10] + b"\xff" + raw[11:]
-
-
-def unpacked(raw: bytes) -> bytes:
-    return gzip.decompress(raw)
-
-
-def trailing_garbage(raw: bytes) -> bytes:
-    return raw + b"garbage"
-
-
-def page(raw: bytes) -> bytes:
-    return b"<html>Not found</html>"
-
-
-def nothing(raw: bytes) -> bytes:
-    return b""
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        cut,
-        cut_trailer,
-        flip_checksum,
-        flip_content,
-        flip_block_type,
-        unpacked,
-        trailing_garbage,
-        page,
-        nothing,
-    ],
-)
+@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
 def test_a_spoiled_gzip_file_is_refused_by_name(tmp_path, spoil):
     noise = torch.randint(256, (3, 10, 10), generator=torch.Generator().manual_seed(0))
     path = write(tmp_path / "bad.gz", 2051, (3, 10, 10), bytes(noise.flatten().tolist()))
@@ -129,15 +93,15 @@ def test_a_spoiled_gzip_file_is_refused_by_name(tmp_path, spoil):
         idx.read(path, 3)
 
 
-def test_labels_out_of_range_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (bytes([9, 10, 4]), r"l\.gz: expected labels from 0 to 9, got 10 at .* 1"),
+        (bytes([9, 4]), "got 3 images and 2 labels"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(tmp_path, labels, message):
     images = write(tmp_path / "i.gz", 2051, (3, 1, 1), b"abc")
-    labels = write(tmp_path / "l.gz", 2049, (3,), bytes([9, 10, 4]))
-    with pytest.raises(ValueError, match=r"l\.gz: expected labels from 0 to 9, got 10 at .* 1"):
-        idx.read_labeled(images, labels, classes=10)
-
-
-def test_unequal_counts_are_refused(tmp_path):
-    images = write(tmp_path / "i.gz", 2051, (3, 1, 1), b"abc")
-    labels = write(tmp_path / "l.gz", 2049, (2,), bytes([9, 4]))
-    with pytest.raises(ValueError, match="got 3 images and 2 labels"):
+    labels = write(tmp_path / "l.gz", 2049, (len(labels),), labels)
+    with pytest.raises(ValueError, match=message):
         idx.read_labeled(images, labels, classes=10)

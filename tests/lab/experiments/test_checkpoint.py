@@ -3,9 +3,6 @@
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
 import torch
@@ -248,51 +245,3 @@ def test_checkpoints_keep_their_distance(monkeypatch):
     assert len(written) == 2  # of eight readings, on a clock that each glance moves by a second
     train(config(), save=False, checkpoint_seconds=0)
     assert len(written) == 2
-
-
-CLI = """
-from layernorm.lab.experiments import run
-run.train.__kwdefaults__["checkpoint_seconds"] = 0.0
-from layernorm.cli import app
-app()
-"""
-
-
-def layernorm_run(root):
-    arguments = "run mnist --profile book --arm batch --seed 0 --device cpu --set updates=400"
-    arguments += " --set evaluations=40 --set learning_rate=0.001 --set hidden=[16,16]"
-    return subprocess.Popen(
-        [sys.executable, "-c", CLI, *arguments.split()],
-        env={**os.environ, "LAYERNORM_RUNS": str(root)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_the_command_goes_on_to_the_same_record_after_kill_9(tmp_path):
-    options = {"updates": 400, "evaluations": 40, "learning_rate": 0.001, "hidden": [16, 16]}
-    which = get("mnist").config("book", "batch", 0, **options)
-    record = records.path(which.document(), tmp_path)
-    with layernorm_run(tmp_path) as broken:
-        until = time.monotonic() + 120
-        while not record.with_suffix(".checkpoint").exists():
-            assert broken.poll() is None, broken.stderr.read()
-            assert time.monotonic() < until
-            time.sleep(0.001)
-        broken.kill()
-    assert broken.returncode == KILLED
-    assert not record.exists()
-    with layernorm_run(tmp_path) as again:
-        numbers, said = again.communicate()
-    assert again.returncode == 0
-    assert "update 0 of" not in said  # it did not start anew
-    assert "update 400 of" in said
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    whole = train(which, device="cpu", save=False).result
-    torch.set_num_threads(threads)
-    assert records.read(record).result == whole
-    shown = dict(line.split() for line in numbers.splitlines()[:-1])
-    assert shown == {name: f"{value:.6g}" for name, value in whole["final"].items()}
-    assert [file.name for file in record.parent.iterdir()] == [record.name]

@@ -10,7 +10,7 @@ from layernorm.lab import records
 from layernorm.lab.experiments import get, report
 from layernorm.lab.experiments.contrasts import Gate
 from layernorm.lab.experiments.experiment import TUNING_SEED
-from layernorm.lab.experiments.planning import Sweep, finished, ranked
+from layernorm.lab.experiments.planning import Sweep, ranked
 
 
 @pytest.fixture(autouse=True)
@@ -203,16 +203,6 @@ def test_runs_of_other_options_do_not_count_as_tuning():
     assert sweep.runs(others) == []
 
 
-def test_what_is_finished_is_own_and_published(tmp_path):
-    sweep = Sweep("toy", "book", ("none",))
-    first, second = sweep.wanted({})
-    records.save(ran(first))
-    records.publish([records.save(ran(second), tmp_path / "elsewhere")],
-                    folder=tmp_path / "published")  # fmt: skip
-    assert set(finished("toy")) == {first.key(), second.key()}
-    assert rates(sweep.wanted(finished("toy")), "none") == [0.001]
-
-
 VALUES = {"none": (2.0, 2.2, 2.1), "layer": (1.0, 1.1, 1.2), "batch": (1.0, math.inf, 1.2)}
 
 
@@ -263,17 +253,6 @@ def test_verdicts_are_paired_by_seed():
 
 
 BOTH = {"layer against none": ("layer", "none"), "layer against batch": ("layer", "batch")}
-
-
-def test_runs_that_diverged_or_miss_make_a_comparison_inconclusive(plan):
-    plan(comparisons=toy_experiment.compared(**BOTH))
-    rows = {row[0]: row[1:] for row in report.verdicts(*plain())[1:]}
-    assert rows["layer against none"][-1].startswith("supported here")
-    diverged = "inconclusive (A run of layer or batch diverged.)"
-    assert rows["layer against batch"] == ["", "0.01 nats", diverged]
-    two = {**VALUES, "batch": (1.0, 1.1)}
-    rows = {row[0]: row[-1] for row in report.verdicts(*plain(two))[1:]}
-    assert rows["layer against batch"] == "inconclusive (Runs are missing: batch.)"
 
 
 def test_a_comparison_is_judged_alike_whichever_arms_are_run(plan):

@@ -209,11 +209,6 @@ def test_progress_is_told_at_the_start_at_each_reading_and_in_between():
     assert told[0][1].keys() == told[2][1].keys() >= {"test_nll", "batch_loss"}
 
 
-def test_without_saving_nothing_is_written(tmp_path):
-    result()
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [

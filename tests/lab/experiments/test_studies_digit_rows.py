@@ -125,7 +125,6 @@ def test_a_trained_network_is_tried_with_several_statistics():
         ({"method": "rms"}, "method: the value should be 'none', 'batch' or 'layer'"),
         ({"gain": 0.0}, "gain: the value should be greater than 0"),
         ({"method": "layer", "padded": True}, "padded is for method 'batch' only"),
-        ({"rescaled": True}, "rescaled is the control of method 'none'"),
     ],
 )
 def test_a_bad_configuration_is_refused(change, message):

@@ -8,8 +8,7 @@ it is the real thing.
 import pytest
 import torch
 from kernels.kernel_cases import DEVICE, ON_GPU
-from recurrent.gpu.kernel_recurrent import F32, Case, converted, results, run, tensors
-from recurrent.recurrent_fused import leaves
+from recurrent.recurrent_fused import F32, Case, converted, leaves, results, run, tensors
 
 from layernorm.kernels import launch
 from layernorm.recurrent import gpu
@@ -50,7 +49,7 @@ def captures(monkeypatch):
 def net(form: str, seed: int = 0):
     """A case and its tensors, of one shape, the sequences and states different for each seed."""
     case = Case("gru" if form == "gru" else "lstm", form, (2, 1), units=3, inputs=2)
-    x, states, w = tensors(case, F32)
+    x, states, w = tensors(case, F32, gpu)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for t in (x, *states):

@@ -1,16 +1,10 @@
 """The recurrent kernels as part of torch and of the layers: registration, derivatives, autocast,
 what is refused, and when `backend="auto"` takes them."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from kernels.kernel_cases import DEVICE, ON_GPU
-from recurrent.gpu.kernel_recurrent import BF16, F32, Case, results, run, tensors
-from recurrent.recurrent_fused import leaves
+from recurrent.recurrent_fused import BF16, F32, Case, results, run, tensors
 
 import layernorm
 from layernorm.kernels import speeds
@@ -23,7 +17,7 @@ KINDS = pytest.mark.parametrize("form", ["paper", "gru"])
 
 def net(form: str, dtype=torch.float64, **options):
     case = Case("gru" if form == "gru" else "lstm", form, (2, 1), units=3, inputs=2)
-    return case._replace(**options), *tensors(case._replace(**options), dtype)
+    return case._replace(**options), *tensors(case._replace(**options), dtype, gpu)
 
 
 def of_operator(form: str, keep: bool):
@@ -40,15 +34,6 @@ def test_operators_keep_torchs_rules(form):
     """torch.library.opcheck: schema, shapes without data, autograd."""
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
     torch.library.opcheck(operators._recurrence, of_operator(form, True), test_utils=tests)
-
-
-@pytest.mark.parametrize("form", ["joint", "gru"])
-def test_the_registered_operator_computes_the_same(form, monkeypatch):
-    given, found = net(form), []
-    for registered in (False, True):
-        monkeypatch.setattr(torch.compiler, "is_compiling", lambda answer=registered: answer)
-        found.append(results(gpu, *given))
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
 @KINDS
@@ -89,7 +74,7 @@ def test_layers_use_them(layer, on_gpu):
     found = []
     for backend in ("fused", "reference"):
         torch.manual_seed(0)
-        module = layer(2, 3, num_layers=2, bidirectional=True, dtype=torch.float64, backend=backend)
+        module = layer(2, 3, bidirectional=True, dtype=torch.float64, backend=backend)
         module = module.to(DEVICE)
         x = [torch.randn(n, 2, dtype=torch.float64).to(DEVICE) for n in (1, 3)]
         packed = torch.nn.utils.rnn.pack_sequence(x, enforce_sorted=False)
@@ -117,34 +102,6 @@ def test_what_is_refused(monkeypatch):
     assert "pip install 'layernorm[gpu]'" in gpu.missing()
 
 
-BAD = [
-    (lambda x, w: (x[:, :-1], w), r"w_ih must have shape \(12, 1\)"),
-    (lambda x, w: (x, w._replace(w_hh=w.w_hh[:-1])), r"w_hh must have shape \(12, 3\)"),
-    (lambda x, w: (x, w._replace(b=w.b[:-1])), r"bias must have shape \(12,\) .* got \(11,\)"),
-    (lambda x, w: (x, w._replace(ln_c=(w.ln_c[0][:2], w.ln_c[1]))), "gain_c must have shape"),
-    (lambda x, w: (x, w._replace(b=w.b.to("meta"))), f"bias .* be on {DEVICE}.* on meta"),
-    (lambda x, w: (x[:-1], w), "batch_sizes must not .* x's 2 rows"),
-    (lambda x, w: (x.expand(2, 3, 2).reshape(6, 2), w), "batch_sizes must not .* x's 6 rows"),
-]
-
-
-@pytest.mark.parametrize(("change", "message"), BAD)
-def test_sizes_that_do_not_fit_are_refused(change, message):
-    case, x, states, w = net("paper")
-    x, w = change(x, w)
-    with pytest.raises(ValueError, match=message):
-        run(gpu, case, x, states, w)
-
-
-@pytest.mark.parametrize("sizes", [(1, 2), (2, 0, 1), (1, 1, 1)])
-def test_steps_that_do_not_fit_are_refused(sizes):
-    _, x, states, w = net("paper")
-    with pytest.raises(ValueError, match="batch_sizes must not increase"):
-        gpu.lstm(x, torch.tensor(sizes), *states, w)
-    with pytest.raises(ValueError, match=r"x must have T \* 2 rows"):
-        gpu.lstm(x, None, *states, w)
-
-
 def test_other_refusals(monkeypatch):
     case, x, states, w = net("paper")
     with pytest.raises(ValueError, match=r"variant must be one of paper, .* got 'papre'"):
@@ -165,14 +122,6 @@ def test_an_interpreter_that_fails_with_this_numpy(monkeypatch):
     case, x, states, w = net("paper")
     with pytest.raises(RuntimeError, match=r"Triton 3\.6\.0 .*triton>=3\.7 or numpy<2"):
         run(gpu, case, x, states, w)
-
-
-def test_torch_compile():
-    """In a process without the import hook that no graph capture can see through."""
-    program = Path(__file__).with_name("kernel_recurrent_capture.py")
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    assert set(json.loads(done.stdout).values()) == {"ok"}
 
 
 class OnGpu(torch.Tensor):
@@ -214,15 +163,3 @@ def test_auto_asks_for_the_speeds(monkeypatch):
     assert faster()
     assert not faster(rows=160, units=64)
     speeds.ratios.cache_clear()
-
-
-def test_gradients_of_what_is_used_alone():
-    """A frozen layer passes on the gradient of its input."""
-    case, x, states, w = net("paper")
-    for t in leaves(w):
-        t.requires_grad_(False)
-    got, expected = (
-        torch.autograd.grad(run(module, case, x, states, w)[0].square().sum(), x)[0]
-        for module in (gpu, definition)
-    )
-    torch.testing.assert_close(got, expected, rtol=1e-11, atol=1e-11)
