@@ -151,23 +151,31 @@ def test_two_processes_build_at_once(cache, ready):
 def test_what_a_killed_build_leaves_is_removed_and_what_a_slow_one_needs_is_not(
     cache, tmp_path, monkeypatch
 ):
-    script = f"{write('begun')}; sleep 600"
-    slow = start(stand_in(tmp_path / "bin", "slow", script))
-    monkeypatch.setenv("CXX", str(stand_in(tmp_path / "bin", "c++", write("library"))))
+    compiler = stand_in(tmp_path, "slow", f"{write('begun')}; touch {tmp_path}/$$.begun; sleep 600")
+    monkeypatch.setenv("CXX", str(stand_in(tmp_path, "c++", write("library"))))
+    slow = []
     try:
-        while slow.poll() is None and not list(cache.glob("building-*/*")):
-            time.sleep(0.1)
-        needed = set(cache.glob("building-*"))
+        for count in (1, 2):
+            slow.append(start(compiler))
+            while len(list(tmp_path.glob("*.begun"))) < count and slow[-1].poll() is None:
+                time.sleep(0.1)
+        needed = set(cache.glob("building-*/*"))
+        assert len(needed) == len(slow)
+        kill(slow.pop(0))
         build.build().unlink()
-        assert set(cache.glob("building-*")) == needed
-        assert len(needed) == 1
+        assert set(cache.glob("building-*/*")) == needed
     finally:
-        os.killpg(slow.pid, signal.SIGKILL)
-        slow.communicate()
-    assert set(cache.glob("building-*")) == needed
+        for process in slow:
+            kill(process)
+    assert set(cache.glob("building-*/*")) == needed
     (cache / "building-of-an-older-version.so").write_text("")
     build.build()
     assert sorted(path.suffix for path in cache.iterdir()) == [".sha256", ".so"]
+
+
+def kill(process: subprocess.Popen) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 def test_the_name_tells_versions_apart(cache, tmp_path, monkeypatch):
