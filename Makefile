@@ -43,7 +43,7 @@ else
 	$(NBVAL) -n 2 --dist loadscope notebooks $(ALONE:%=--ignore=%)
 	@alone="$(ALONE)"; \
 	leave_out() { echo "Chapter $$1 is left out: $$2."; alone=$$(printf '%s\n' $$alone | grep -v "/$$1-"); }; \
-	$(BIN)/python -c 'from layernorm.recurrent.cpu import build; build.build()' > /dev/null 2>&1 || \
+	$(BIN)/python -m layernorm.recurrent.cpu.build > /dev/null 2>&1 || \
 	leave_out 11 "it measures what a compiler makes"; \
 	$(BIN)/python -c 'import triton' 2> /dev/null || leave_out 13 "it runs Triton's kernels"; \
 	set -x; env -u OMP_NUM_THREADS $(NBVAL) $$alone

@@ -1,25 +1,35 @@
 """The fused path's library: compiled once, at first use, for this processor, and kept.
 
-    python -m layernorm.recurrent.cpu.build     # compile now, for instance into a container's image
+    python -m layernorm.recurrent.cpu.build          # compile now, for this processor
+    python -m layernorm.recurrent.cpu.build --all    # for every processor of its kind
 
 The library is plain C++ without torch's headers, so a compiler is all it takes and a build takes
 seconds. It lies in `$LAYERNORM_CACHE`, else in the user's cache folder, under a name made from the
-sources, the compiler and the instruction set; so another version, or a home folder shared with
-another kind of machine, builds its own beside it. A build is written under a temporary name and
-renamed: two processes that build at once do not disturb each other. Its hash lies beside it, and a
-file that does not match is built anew.
+sources, the options and the instruction set; so another version, or a home folder shared with
+another kind of machine, builds its own beside it. One that is there needs no compiler. In a
+Dockerfile, for containers that may run on another machine than the one that builds the image:
+
+    ENV LAYERNORM_CACHE=/opt/layernorm
+    RUN python -m layernorm.recurrent.cpu.build --all
+
+A build is made in a folder of its own and renamed: processes that build at once do not disturb
+each other, and the next build removes what one that was killed has left. The library's hash lies
+beside it, and a file that does not match is built anew.
 """
 
+import argparse
+import contextlib
 import ctypes
-import functools
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -47,23 +57,38 @@ def instruction_set() -> str:
 
 
 def cache_folder() -> Path:
-    """Where libraries are kept: `$LAYERNORM_CACHE`, else the system's place for a user's caches."""
+    """Where libraries are kept: `$LAYERNORM_CACHE`, else the system's place for a user's caches.
+
+    Raises BuildError where the user has no home folder.
+    """
     if chosen := os.environ.get("LAYERNORM_CACHE"):
         return Path(chosen)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "layernorm"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "layernorm"
+    try:
+        if sys.platform == "darwin":
+            return Path.home() / "Library" / "Caches" / "layernorm"
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "layernorm"
+    except RuntimeError as error:
+        raise BuildError(
+            "this user has no home folder for the library; set LAYERNORM_CACHE to a folder"
+        ) from error
 
 
-def compiler() -> str:
-    """The path of `$CXX`, g++ or clang++. Raises BuildError where there is none."""
-    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
-    for name in names:
-        if path := shutil.which(name):
-            return path
+def compiler() -> list[str]:
+    """`$CXX`, which may have words before and after it ("ccache g++"), or g++, or clang++.
+
+    Raises BuildError where there is none.
+    """
+    chosen = os.environ.get("CXX", "").strip()
+    try:
+        commands = [shlex.split(chosen)] if chosen else [["g++"], ["clang++"]]
+    except ValueError as error:
+        raise BuildError(f"CXX must be a command, got {chosen}: {error}") from error
+    for program, *words in commands:
+        if path := shutil.which(program):
+            return [path, *words]
     raise BuildError(
-        f"no C++ compiler ({' or '.join(names)}) on the PATH; install one, for instance "
-        "g++, or set CXX"
+        f"no C++ compiler ({' or '.join(c[0] for c in commands)}) on the PATH; install one, for "
+        "instance g++, or set CXX"
     )
 
 
@@ -73,25 +98,14 @@ def options(instructions: str) -> list[str]:
 
 
 def library_path(instructions: str | None = None) -> Path:
-    """Where the library for these sources, this compiler and this processor is, or would be."""
+    """Where the library for these sources and this processor is, or would be."""
     instructions = instructions or instruction_set()
     digest = hashlib.sha256()
     for source in sorted(SOURCES.glob("*.[ch]*")):
         digest.update(source.name.encode() + source.read_bytes())
-    digest.update(" ".join([_version(compiler()), *options(instructions)]).encode())
+    digest.update(" ".join(options(instructions)).encode())
     name = f"recurrent-{platform.machine()}-{instructions}-{digest.hexdigest()[:16]}.so"
     return cache_folder() / name
-
-
-@functools.cache
-def _version(path: str) -> str:
-    try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise BuildError(f"the compiler {path} does not run: {error}") from error
-    if done.returncode:
-        raise BuildError(f"the compiler {path} does not run: {done.stderr.strip()[:500]}")
-    return done.stdout.partition("\n")[0]
 
 
 def build(instructions: str | None = None) -> Path:
@@ -101,52 +115,84 @@ def build(instructions: str | None = None) -> Path:
     instructions = instructions or instruction_set()
     path = library_path(instructions)
     if not _whole(path):
-        print(
-            "layernorm: compiling the fast path of the recurrent layers (once, some seconds)",
-            file=sys.stderr,
-        )
         _compile(path, instructions)
     return path
 
 
 def _compile(path: Path, instructions: str) -> None:
+    command = [*compiler(), *options(instructions), str(SOURCES / "recurrent.cpp"), "-o"]
+    print(
+        "layernorm: compiling the fast path of the recurrent layers (once, some seconds)",
+        file=sys.stderr,
+    )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(suffix=".so", prefix="building-", dir=path.parent)
-        os.close(handle)
+        with _room(path.parent) as room:
+            library, digest = room / "library", room / "sha256"
+            _run([*command, str(library)])
+            digest.write_text(_hash(library))
+            os.replace(library, path)
+            os.replace(digest, path.with_suffix(".sha256"))
     except OSError as error:
         raise BuildError(
             f"{path.parent} cannot be written: {error}; set LAYERNORM_CACHE to a folder that can"
         ) from error
-    command = [compiler(), *options(instructions), str(SOURCES / "recurrent.cpp"), "-o", temporary]
+
+
+@contextlib.contextmanager
+def _room(cache: Path) -> Iterator[Path]:
+    """A folder to build in. Those that killed processes have left are removed unless another one
+    builds just now: every process keeps a lock while it does, which ends with it."""
+    import fcntl  # there is none on Windows
+
+    lock = os.open(cache, os.O_RDONLY)
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise BuildError(f"{' '.join(command)} failed: {done.stderr.strip()[:2000]}")
-        digest = hashlib.sha256(Path(temporary).read_bytes()).hexdigest()
-        os.replace(temporary, path)
-        Path(temporary).write_text(digest)
-        os.replace(temporary, path.with_suffix(".sha256"))
+        with contextlib.suppress(OSError):  # another one builds, or the file system has no locks
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in cache.glob("building-*"):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        with tempfile.TemporaryDirectory(prefix="building-", dir=cache) as room:
+            yield Path(room)
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        os.close(lock)
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    except OSError as error:
+        raise BuildError(f"the compiler {command[0]} does not run: {error}") from error
+    if done.returncode:
+        raise BuildError(f"{shlex.join(command)} failed: {done.stderr.strip()[:2000]}")
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _whole(path: Path) -> bool:
     """Is the file there, as it was written? Loading a damaged one could end the process."""
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        return path.with_suffix(".sha256").read_text() == digest
+        return path.with_suffix(".sha256").read_bytes() == _hash(path).encode()
     except OSError:
         return False
 
 
 def load() -> ctypes.CDLL:
-    """The library, built if it is not there or damaged. Raises BuildError."""
+    """The library, built if it is not there or damaged, or was made for another system (a cache
+    may be shared by containers, some with older system libraries). Raises BuildError."""
     path = build()
+    unfit = (OSError, AttributeError)
     try:
         return _open(path)
-    except (OSError, AttributeError) as error:
-        raise BuildError(f"{path} cannot be loaded: {error}; delete it and try again") from error
+    except unfit as error:
+        try:
+            _compile(path, instruction_set())
+            return _open(path)
+        except (*unfit, BuildError) as again:
+            raise BuildError(f"{path} cannot be loaded: {error}; made anew: {again}") from again
 
 
 def _open(path: Path) -> ctypes.CDLL:
@@ -164,8 +210,23 @@ def _open(path: Path) -> ctypes.CDLL:
     return library
 
 
-if __name__ == "__main__":
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m layernorm.recurrent.cpu.build",
+        description="Compile the fast path of the recurrent layers, and print where it is.",
+    )
+    parser.add_argument("--all", action="store_true", help="for every processor of this kind")
+    wanted = [instruction_set()]
+    if parser.parse_args().all:
+        wanted = ["baseline"]
+        if platform.machine() in ("x86_64", "amd64"):
+            wanted += INSTRUCTIONS
     try:
-        print(build())
+        for instructions in wanted:
+            print(build(instructions))
     except BuildError as error:
         sys.exit(f"layernorm: no fast path for the recurrent layers: {error}")
+
+
+if __name__ == "__main__":
+    main()

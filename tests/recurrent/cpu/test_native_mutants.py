@@ -131,7 +131,7 @@ def compiled(tmp_path_factory):
             (source / file).write_text(text.replace(old, new))
         flags = ["-O1" if f == "-O3" else f for f in build.options(build.instruction_set())]
         target = folder / f"{number}.so"
-        command = [build.compiler(), *flags, str(source / "recurrent.cpp"), "-o", str(target)]
+        command = [*build.compiler(), *flags, str(source / "recurrent.cpp"), "-o", str(target)]
         if len(jobs) >= slots:
             list(jobs.values())[len(jobs) - slots][1].wait()
         jobs[name] = target, subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

@@ -134,6 +134,38 @@ def test_memory_is_used_again(monkeypatch):
     assert len(pool.storages) == len(kept)
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_no_steps(kind):
+    """The last states are the initial ones, and so are their gradients."""
+    w, x = weights(kind, 4, 6), draw(0, 4)
+    states = [draw(3, 6, seed=k) for k in range(2 if kind == "lstm" else 1)]
+    y, *last = getattr(cpu, kind)(x, None, *states, w)
+    assert y.shape == (0, 6)
+    slopes = [draw(3, 6, seed=10 + k) for k in range(len(states))]
+    gradients = torch.autograd.grad(last, [*states, *leaves(w)], slopes)
+    for got, expected in zip([*last, *gradients[: len(states)]], [*states, *slopes], strict=True):
+        assert torch.equal(got, expected)
+    assert all(not g.any() for g in gradients[len(states) :])
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_everything_frozen_but_one(kind):
+    """Whatever alone wants a gradient, an input, a state or a parameter, gets the definition's."""
+    w, x = weights(kind, 4, 6), draw(9, 4)
+    states = [draw(3, 6, seed=k) for k in range(2 if kind == "lstm" else 1)]
+    everything = [x, *states, *leaves(w)]
+    for t in everything:
+        t.requires_grad_(False)
+    for wanted in everything:
+        wanted.requires_grad_()
+        found = []
+        for module in (definition, cpu):
+            values = getattr(module, kind)(x, None, *states, w)
+            found += torch.autograd.grad(sum(v.square().sum() for v in values), wanted)
+        torch.testing.assert_close(*found, rtol=1e-11, atol=1e-11)
+        wanted.requires_grad_(False)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_half_precision_is_computed_in_float32(kind, dtype):
