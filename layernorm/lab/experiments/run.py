@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from layernorm.lab import records
-from layernorm.lab.experiments import checkpoint
+from layernorm.lab.experiments import checkpoint, get
 from layernorm.lab.experiments.experiment import Config, Experiment
 
 ALONE = threading.RLock()  # runs in threads of one process share its random number generators
@@ -169,10 +169,8 @@ def train(
         OSError: there is no room for the run's files, or its record cannot be written.
         ValueError: as the experiment's task does, for instance if batches exceed the data.
     """
-    from layernorm.lab.experiments import get
-
     experiment, on = get(config.experiment), device_of(device)
-    document = config.document()
+    document = experiment.document(config)
     file = records.path(document, root).with_suffix(".checkpoint") if save else None
     depends = [*ENGINE, experiment.task, *experiment.depends_on]
     code = records.digest(depends, document) if save else ""

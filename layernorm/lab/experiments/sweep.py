@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from layernorm.lab import records
-from layernorm.lab.experiments import run
+from layernorm.lab.experiments import get, run
 from layernorm.lab.experiments.experiment import Config
 from layernorm.lab.experiments.planning import Sweep, finished
 
@@ -202,7 +202,7 @@ def _pool(workers: int, threads: int) -> ProcessPoolExecutor:
 
 
 def _log(config: Config, root: str | Path | None) -> Path:
-    return records.path(config.document(), root).with_suffix(".log")
+    return records.path(get(config.experiment).document(config), root).with_suffix(".log")
 
 
 def _work(config: Config, device: str, root: str | Path | None, threads: int) -> records.Record:

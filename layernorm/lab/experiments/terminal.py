@@ -36,7 +36,7 @@ def run(config: Config, device: str, threads: int, fresh: bool) -> tuple[records
     """The run's record, trained now if it was not before, and where it lies."""
     use_threads(threads)
     device_of(device)
-    path = records.path(config.document())
+    path = records.path(get(config.experiment).document(config))
     checkpoint = path.with_suffix(".checkpoint")
     if fresh:
         path.unlink(missing_ok=True)

@@ -28,8 +28,12 @@ def config(arm="batch", **options):
     return get("toy").config("book", arm, 0, **OPTIONS | options)
 
 
+def document(which):
+    return get(which.experiment).document(which)
+
+
 def path(which=None, suffix=".checkpoint"):
-    return records.path((which or config()).document()).with_suffix(suffix)
+    return records.path(document(which or config())).with_suffix(suffix)
 
 
 def die():
@@ -207,11 +211,11 @@ def test_a_checkpoint_of_other_code_is_put_aside(monkeypatch, capsys):
 
 def test_a_checkpoint_names_the_code_that_decides_its_result():
     interrupted()
-    digest, document = checkpoint.read(path())["code"], config().document()
+    digest, made = checkpoint.read(path())["code"], document(config())
     engine = {"Progressed", "Trainer", "_updates", "summary"}
     assert set(digest.split()[:-1]) == {*engine, "lab.experiments.toy_experiment:Toy"}
-    assert records.changed(digest, document, records.environment()) == ""
-    assert records.changed(digest[:-1] + "x", document, records.environment())
+    assert records.changed(digest, made, records.environment()) == ""
+    assert records.changed(digest[:-1] + "x", made, records.environment())
 
 
 def test_another_number_of_threads_is_warned_of(capsys):
@@ -273,7 +277,7 @@ def layernorm_run(root):
 def test_the_command_goes_on_to_the_same_record_after_kill_9(tmp_path):
     options = {"updates": 400, "evaluations": 40, "learning_rate": 0.001, "hidden": [16, 16]}
     which = get("mnist").config("book", "batch", 0, **options)
-    record = records.path(which.document(), tmp_path)
+    record = records.path(document(which), tmp_path)
     with layernorm_run(tmp_path) as broken:
         until = time.monotonic() + 120
         while not record.with_suffix(".checkpoint").exists():

@@ -102,7 +102,7 @@ def test_a_run_goes_on_from_its_checkpoint():
         "update 30 of 30",
     ]
     whole = train(config, save=False).result
-    assert records.read(records.path(config.document())).result == whole
+    assert records.read(records.path(get("toy").document(config))).result == whole
 
 
 def test_a_run_that_diverges_says_where_and_is_kept():

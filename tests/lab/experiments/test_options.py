@@ -123,7 +123,7 @@ def test_a_plan_that_chooses_by_test_data_or_lacks_an_arm_cannot_be_made(change,
 
 def test_a_configuration_is_plain_values_with_a_key_of_its_own():
     config = get("toy").config("book", "layer", 3, hidden=[3, 4])
-    document = config.document()
+    document = get("toy").document(config)
     assert document["options"]["hidden"] == (3, 4)
     assert "method" not in document["options"]
     assert {k: document[k] for k in ("experiment", "profile", "arm", "method", "seed")} == {

@@ -173,7 +173,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_at_its_very_update(bad_at):
 
 def test_a_run_that_diverged_is_kept_and_equals_the_finite_one_up_to_there():
     bad = train(config("none", bad_at=25))
-    assert records.read(records.path(config("none", bad_at=25).document())) == bad
+    assert records.read(records.path(get("toy").document(config("none", bad_at=25)))) == bad
     curve, whole = bad.result["curves"]["test_nll"], result("none")["curves"]["test_nll"]
     assert curve["value"] == whole["value"][:3]
 

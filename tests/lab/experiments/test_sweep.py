@@ -14,7 +14,7 @@ from lab.experiments import toy_experiment
 from lab.experiments.toy_experiment import Here
 
 from layernorm.lab import records
-from layernorm.lab.experiments import run, timing
+from layernorm.lab.experiments import get, run, timing
 from layernorm.lab.experiments import sweep as engine
 from layernorm.lab.experiments.planning import Sweep, finished
 from layernorm.lab.experiments.sweep import carry_out, live, rates
@@ -51,7 +51,7 @@ def test_processes_give_the_same_bits_and_what_fails_or_dies_is_blamed_alone():
     for record in outcome.done.values():
         config = sweep.config(record.config["arm"], 0, sweep.rate({}, record.config["arm"]))
         assert run.train(config, save=False).result == record.result
-        assert records.read(records.path(config.document())) == record
+        assert records.read(records.path(get("toy").document(config))) == record
         assert record.environment["threads"] == 1
     logs = {failure.config.arm: failure.log for failure in outcome.failed.values()}
     assert "Traceback" in logs["broken"].read_text()
@@ -73,7 +73,7 @@ def test_a_sweep_tunes_runs_and_is_then_done(here):
     assert [ended for ended, _, _ in told] == list(range(1, len(outcome.done) + 1))
     assert told[-1][:2] == (len(outcome.done), len(outcome.done))
     assert outcome.done == finished("toy")
-    assert not list(records.path(sweep.wanted({})[0].document()).parent.glob("*.log"))
+    assert not list(records.path(get("toy").document(sweep.wanted({})[0])).parent.glob("*.log"))
 
 
 def test_what_is_done_is_not_run_again(here, monkeypatch):
@@ -177,7 +177,7 @@ def test_what_a_run_says_is_in_its_log(here, monkeypatch):
     monkeypatch.setattr(run, "train", partial(run.train, checkpoint_seconds=0))
     sweep = Sweep("toy", "plain", ("none",), (0,), by_heart=False)
     assert carry_out(sweep).failed == {}
-    log = records.path(sweep.config("none", 0, 0.001).document()).with_suffix(".log")
+    log = records.path(get("toy").document(sweep.config("none", 0, 0.001))).with_suffix(".log")
     assert "no checkpoint of update 10: full; the run goes on without" in log.read_text()
 
 
