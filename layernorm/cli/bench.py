@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from layernorm.cli.run import use_threads
+
 if TYPE_CHECKING:
     from layernorm.lab.benchmarks.measure import Plan, Row, Table
 
@@ -164,12 +166,11 @@ def _training(
     from layernorm.lab.benchmarks import training
     from layernorm.lab.benchmarks.measure.table import problems
     from layernorm.lab.benchmarks.measure.words import check_outputs
-    from layernorm.lab.experiments import terminal
 
     plan = training.plan(models, device, profile=profile, **options)
     for case in plan:
         case.check()
-    terminal.use_threads(threads)
+    use_threads(threads)
     check_outputs(as_json, profile)
     rows = measured(plan, lambda rows: f"{rows[0].options['model']} {rows[0].shape}: done", again)
     show(plan, rows, [training.table(rows)], problems(rows), as_json)

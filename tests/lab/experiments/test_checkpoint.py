@@ -1,5 +1,6 @@
 """Runs that are killed: what is resumed is, bit for bit, what would have been without."""
 
+import math
 import multiprocessing
 import os
 import signal
@@ -248,10 +249,37 @@ def test_checkpoints_keep_their_distance(monkeypatch):
 
     monkeypatch.setattr(run.time, "monotonic", clock)
     monkeypatch.setattr(checkpoint, "write", lambda file, state: written.append(now))
+    monkeypatch.setattr(run, "APART", math.inf)
     train(config(), checkpoint_seconds=2.5)
     assert len(written) == 2  # of eight readings, on a clock that each glance moves by a second
     train(config(), save=False, checkpoint_seconds=0)
     assert len(written) == 2
+
+
+@pytest.mark.parametrize(("slow", "expected"), [(0.0, [20, 40, 60, 80]), (0.12, [20, 50, 80])])
+def test_a_short_run_keeps_shares_of_itself(monkeypatch, slow, expected):
+    """Ten updates a second; at a fifth of the run a checkpoint is due, if the last one took no more
+    than a twentieth of the time since."""
+    now, written = 0.0, []
+    update = run.Trainer.update
+
+    def updated(self, step):
+        nonlocal now
+        now += 0.1
+        update(self, step)
+
+    def write(file, state):
+        nonlocal now
+        now += slow
+        written.append(state["done"]["step"])
+
+    monkeypatch.setattr(run.Trainer, "update", updated)
+    monkeypatch.setattr(run, "SHARE", 0.2)
+    monkeypatch.setattr(run, "APART", 1.5)
+    monkeypatch.setattr(run.time, "monotonic", lambda: now)
+    monkeypatch.setattr(checkpoint, "write", write)
+    train(config())
+    assert written == expected
 
 
 CLI = """

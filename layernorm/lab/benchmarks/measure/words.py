@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def check_outputs(json_path: Path | None, profile: str | None) -> None:
     """Refuse before the long measurement what could not be written after it.
 
     Raises:
-        ValueError: the profile is no name, the path is a folder or in none.
+        ValueError: the profile is no name, the path is a folder, or in none that can be written to.
     """
     if profile is not None:
         records.key(
@@ -68,3 +69,10 @@ def check_outputs(json_path: Path | None, profile: str | None) -> None:
         raise ValueError(f"json: the folder of {json_path} does not exist; create it first")
     if json_path is not None and json_path.is_dir():
         raise ValueError(f"json: {json_path} is a folder; name a file")
+    if json_path is not None:
+        try:
+            tempfile.TemporaryFile(dir=json_path.parent).close()
+        except OSError as error:
+            raise ValueError(
+                f"json: {json_path.parent} cannot be written to ({error}); name another place"
+            ) from error
