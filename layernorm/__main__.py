@@ -1,5 +1,6 @@
 """The command `layernorm`, which is `python -m layernorm` as well."""
 
+import signal
 import sys
 from importlib.util import find_spec
 
@@ -13,6 +14,7 @@ def main() -> None:
         )
     from layernorm.cli import app
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends in order, as by Ctrl-C
     app(prog_name="layernorm")
 
 

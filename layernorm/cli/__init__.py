@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from layernorm.cli import bench, claims, data, doctor, records, run, sweep
+from layernorm.cli.text import print_error
 
 
 class _OneLineErrors(TyperGroup):
@@ -18,8 +19,11 @@ class _OneLineErrors(TyperGroup):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise
+        except KeyboardInterrupt:
+            typer.echo("Stopped.", err=True)
+            raise typer.Exit(130) from None
         except (ValueError, OSError, ModuleNotFoundError) as error:
-            typer.echo(f"Error: {error}", err=True)
+            print_error(error)
             raise typer.Exit(1) from error
 
 
@@ -36,5 +40,6 @@ app.add_typer(records.app, name="records")
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 app.command()(run.run)
+app.command()(run.experiments)
 app.command()(sweep.sweep)
 app.command()(doctor.doctor)

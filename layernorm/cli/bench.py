@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from layernorm.cli.run import use_threads
 
 if TYPE_CHECKING:
     from layernorm.lab.benchmarks.measure import Plan, Row, Table
@@ -36,7 +39,7 @@ def measured(plan: Plan, again: bool, json_path: Path | None, until: float = mat
     """The rows of a plan in its order, as far as there is time.
 
     Raises:
-        ValueError: the path is a folder or in none; nothing is measured.
+        ValueError: the path is a folder, or in none that can be written to; nothing is measured.
     """
     from layernorm.lab.benchmarks.measure import run, table
 
@@ -44,6 +47,13 @@ def measured(plan: Plan, again: bool, json_path: Path | None, until: float = mat
         raise ValueError(f"json: the folder of {json_path} does not exist; create it first")
     if json_path is not None and json_path.is_dir():
         raise ValueError(f"json: {json_path} is a folder; name a file")
+    if json_path is not None:
+        try:
+            tempfile.TemporaryFile(dir=json_path.parent).close()
+        except OSError as error:
+            raise ValueError(
+                f"json: {json_path.parent} cannot be written to ({error}); name another place"
+            ) from error
     done = {}
     for case, rows in run(plan, again=again, until=until):
         done[case] = rows
@@ -132,10 +142,9 @@ def bench_training(
     """
     from layernorm.lab.benchmarks import training
     from layernorm.lab.benchmarks.measure.table import problems
-    from layernorm.lab.experiments import terminal
 
     plan = training.plan(models, device, quick, profile)
-    terminal.use_threads(threads)
+    use_threads(threads)
     rows = measured(plan, again, as_json)
     show(plan, rows, [training.table(rows)], problems(rows), as_json)
 

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from layernorm.cli.text import print_error
+
 
 def claims(
     id: Annotated[str | None, typer.Argument(help="One claim; it is shown with its rule.")] = None,
@@ -53,7 +55,7 @@ def claims(
     elif not failures:
         typer.echo("no claims")
     for error in failures:
-        typer.echo(f"Error: {error}", err=True)
+        print_error(error)
     if failures:
         raise typer.Exit(1)
 

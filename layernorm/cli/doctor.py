@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import re
 import shutil
 import subprocess
 from collections import Counter
@@ -15,6 +14,7 @@ import torch
 import typer
 
 from layernorm import LayerNormLSTM, functional, kernels
+from layernorm.cli.text import extras
 from layernorm.lab import data, records
 from layernorm.recurrent import cpu
 from layernorm.recurrent.cpu import binding, build
@@ -72,14 +72,7 @@ def _first_line(compiler: str) -> str | None:
 
 
 def _extras() -> Iterator[Line]:
-    """The optional extras of the package's metadata."""
-    needs: dict[str, list[str]] = {}
-    for requirement in importlib.metadata.requires("layernorm") or ():
-        extra = re.search(r"""extra == ["'](\w+)["']""", requirement)
-        name = re.match(r"[\w.-]+", requirement)
-        if extra and name and name[0] != "layernorm":
-            needs.setdefault(extra[1], []).append(name[0])
-    for extra, names in sorted(needs.items()):
+    for extra, names in extras().items():
         missing = [name for name in names if not _installed(name)]
         remedy = f"lacks {', '.join(missing)}: pip install 'layernorm[{extra}]'"
         yield Line("extras", extra, remedy if missing else "installed")

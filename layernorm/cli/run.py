@@ -1,11 +1,20 @@
-"""The command `layernorm run`."""
+"""The commands `layernorm run` and `layernorm experiments`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
 
+import torch
 import typer
 
+if TYPE_CHECKING:
+    from layernorm.lab.experiments import Config
+    from layernorm.lab.records import Record
+
+Name = Annotated[str, typer.Argument(help="`layernorm experiments` lists them.")]
 Sets = Annotated[
     list[str] | None, typer.Option("--set", help="key=value; repeat it. A value is JSON or a word.")
 ]
@@ -14,7 +23,7 @@ Threads = Annotated[int, typer.Option(help="Of each run; other numbers give othe
 
 
 def run(
-    name: Annotated[str, typer.Argument(help="The experiment.")],
+    name: Name,
     profile: Annotated[str, typer.Option(help="book, standard or paper.")] = "book",
     arm: Annotated[str, typer.Option(help="What is compared; plain arms are methods.")] = "layer",
     seed: Annotated[int, typer.Option(help="Of every random number in the run.")] = 0,
@@ -23,16 +32,123 @@ def run(
     threads: Threads = 1,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget an earlier run of this.")] = False,
 ) -> None:
-    """Train one arm of an experiment; killed, it goes on where it was.
+    """Train one arm of an experiment; stopped or killed, it goes on where it was.
 
     The learning rate is the one tuned for the arm and profile, if that was done.
+    `layernorm experiments NAME` shows the profiles, arms and options of an experiment.
     """
-    from layernorm.lab.experiments import terminal
+    from layernorm.lab import records
+    from layernorm.lab.experiments import get, lock
+    from layernorm.lab.experiments.checkpoint import say
+    from layernorm.lab.experiments.run import device_of
 
-    config = terminal.configuration(name, profile, arm, seed, sets or [])
-    record, path = terminal.run(config, device, threads, fresh)
+    use_threads(threads)
+    device_of(device)
+    config = configuration(name, profile, arm, seed, sets or [])
+    path = records.path(get(name).document(config))
+    if lock.busy(lock.place(config)):
+        say("waiting for another process that is at this run")
+    with lock.held(lock.place(config)):
+        if fresh:
+            path.unlink(missing_ok=True)
+            path.with_suffix(".checkpoint").unlink(missing_ok=True)
+        if path.exists():
+            record = records.read(path)
+            say("this run is done; --fresh trains it again")
+            if changed := records.stale(record):
+                say(f"since then code that {changed} reaches changed")
+        else:
+            record = _trained(config, device)
     for metric, value in sorted(record.result["final"].items()):
         typer.echo(f"{metric:<24} {value:.6g}")
     if record.result["diverged_at"] is not None:
         typer.echo(f"diverged at update {record.result['diverged_at']}: its loss was not finite")
     typer.echo(f"record: {path}")
+
+
+def configuration(name: str, profile: str, arm: str, seed: int, sets: list[str]) -> Config:
+    """The run that the arguments name, at its tuned learning rate unless they set one."""
+    from layernorm.lab.experiments import get, options
+    from layernorm.lab.experiments.checkpoint import say
+    from layernorm.lab.experiments.planning import Sweep, finished
+
+    values = options.assigned(sets)
+    config = get(name).config(profile, arm, seed, **values)
+    if "learning_rate" in values:
+        return config
+    rate = None
+    if arm in get(name).profile(profile).arms:
+        rate = Sweep(name, profile, (arm,), (), values, by_heart=False).rate(finished(name), arm)
+    if rate is None:
+        say(f"{arm} is not tuned with these options: learning_rate is "
+            f"{config.options.learning_rate:g}")  # fmt: skip
+        return config
+    return get(name).config(profile, arm, seed, **values, learning_rate=rate)
+
+
+def _trained(config: Config, device: str) -> Record:
+    from tqdm import tqdm
+
+    from layernorm.lab import records
+    from layernorm.lab.experiments import checkpoint, get
+    from layernorm.lab.experiments.run import train
+
+    updates = config.options.updates
+    with tqdm(total=updates, desc=f"{config.experiment} {config.arm}", disable=None) as bar:
+
+        def progress(step: int, metrics: dict[str, float]) -> None:
+            bar.update(step - bar.n)
+            if metrics:
+                shown = {name: f"{value:.4g}" for name, value in metrics.items()}
+                bar.set_postfix(shown)
+                if bar.disable:
+                    line = "  ".join(f"{name} {value}" for name, value in shown.items())
+                    print(f"update {step} of {updates}: {line}", file=sys.stderr)
+
+        try:
+            return train(config, device=device, progress=progress)
+        except KeyboardInterrupt:
+            bar.close()
+            file = records.path(get(config.experiment).document(config)).with_suffix(".checkpoint")
+            kept = "before its first checkpoint: the same command starts anew"
+            if file.exists():
+                step = checkpoint.read(file)["done"]["step"]
+                kept = f"update {step} of {updates} is kept: the same command goes on from there"
+            checkpoint.say(f"stopped; {kept}")
+            raise
+
+
+def experiments(name: Annotated[str | None, typer.Argument(help="Default: list all.")] = None):
+    """List the experiments, or show the profiles, arms and options of one."""
+    from layernorm.lab.experiments import NAMES, get
+    from layernorm.lab.experiments.options import CommonOptions
+
+    if name is None:
+        width = max(map(len, NAMES))
+        for each in NAMES:
+            typer.echo(f"{each:<{width}}  {get(each).question}")
+        return
+    experiment = get(name)
+    typer.echo(f"{experiment.question}\n\narms: {', '.join(experiment.arms)}\n")
+    for title, profile in experiment.profiles.items():
+        typer.echo(f"--profile {title}: seeds {', '.join(map(str, profile.seeds))}")
+        typer.echo(f"  arms: {', '.join(profile.arms)}")
+        typer.echo(f"  options: {_assignments(profile.options)}\n")
+    defaults = {key: field.default for key, field in experiment.options.model_fields.items()}
+    typer.echo(f"--set, with the defaults: {_assignments(defaults)}\n")
+    for kind in experiment.options.__mro__:
+        if issubclass(kind, CommonOptions):
+            typer.echo(f"{inspect.getdoc(kind)}\n")
+
+
+def _assignments(values) -> str:
+    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in values.items()}
+    return " ".join(f"{key}={text.replace(' ', '')}" for key, text in texts.items())
+
+
+def use_threads(threads: int) -> None:
+    """Let torch compute with that many threads; `ValueError` for too few or too many."""
+    from layernorm.lab.experiments.run import check_number
+
+    check_number("threads", threads)
+    torch.set_num_threads(threads)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layernorm.cli.run import Device, Sets, Threads
+from layernorm.cli.run import Device, Name, Sets, Threads
 from layernorm.cli.text import print_table
+
+if TYPE_CHECKING:
+    from layernorm.lab.experiments.planning import Sweep
+    from layernorm.lab.experiments.sweep import Outcome
 
 
 def sweep(
-    name: Annotated[str, typer.Argument(help="The experiment.")],
+    name: Name,
     profile: Annotated[str, typer.Option(help="book, standard or paper.")] = "standard",
     arms: Annotated[str | None, typer.Option(help="With commas. Default: the plan's.")] = None,
     seeds: Annotated[str | None, typer.Option(help="With commas. Default: the plan's.")] = None,
@@ -23,12 +27,19 @@ def sweep(
 ) -> None:
     """Tune the arms of an experiment, run them over the seeds, compare them.
 
-    What is done already is skipped; a run that fails is reported and the others finish.
+    What is done already is skipped; a run that fails is reported and the others finish. Several
+    sweeps in one folder share their runs. `layernorm experiments NAME` shows arms and options.
     """
-    from layernorm.lab.experiments import report, terminal
+    from layernorm.lab.experiments import report
+    from layernorm.lab.experiments.options import assigned
+    from layernorm.lab.experiments.planning import Sweep
 
-    plan = terminal.plan(name, profile, arms, seeds, sets or [])
-    outcome = terminal.sweep(plan, device, workers, threads, time)
+    try:
+        numbers = tuple(int(seed) for seed in _words(seeds))
+    except ValueError:
+        raise ValueError(f"seeds must be integers with commas, got {seeds!r}") from None
+    plan = Sweep(name, profile, _words(arms), numbers, assigned(sets or []))
+    outcome = _carried_out(plan, device, workers, threads, time)
     print_table((table := report.arms(plan, outcome.done))[0], table[1:])
     typer.echo()
     if len(table := report.verdicts(plan, outcome.done)) > 1:
@@ -41,3 +52,50 @@ def sweep(
         )
     if outcome.failed:
         raise typer.Exit(1)
+
+
+def _words(text: str | None) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",")) if text else ()
+
+
+def _carried_out(
+    plan: Sweep, device: str, workers: int | None, threads: int, time: bool
+) -> Outcome:
+    """The sweep with one bar over all runs; then the times of its arms, if wanted."""
+    from tqdm import tqdm
+
+    from layernorm.lab import records
+    from layernorm.lab.experiments import lock, timing
+    from layernorm.lab.experiments.checkpoint import say
+    from layernorm.lab.experiments.planning import finished
+    from layernorm.lab.experiments.sweep import carry_out
+    from layernorm.lab.records.files import runs_folder
+
+    ended = 0
+    with tqdm(desc=f"{plan.experiment} {plan.profile}", unit="run", disable=None) as bar:
+
+        def progress(done: int, known: int, name: str) -> None:
+            nonlocal ended
+            ended, bar.total = done, known
+            bar.set_postfix_str(name, refresh=False)
+            bar.update(done - bar.n)
+
+        try:
+            outcome = carry_out(
+                plan, workers=workers, threads=threads, device=device, progress=progress
+            )
+        except KeyboardInterrupt:
+            bar.close()
+            say(f"stopped after {ended} runs, which are kept; the same command goes on, those that "
+                "were at work from their last checkpoints")  # fmt: skip
+            raise
+    old = [run for run in plan.runs(outcome.done) if records.stale(run)]
+    if old:
+        say(f"{len(old)} runs were made before the code they depend on changed; delete them to "
+            "have them made anew")  # fmt: skip
+    if time and not outcome.failed:
+        with lock.held(runs_folder() / plan.experiment / plan.profile / "timing.lock"):
+            outcome.done.update(finished(plan.experiment))
+            timing.time_arms(plan, outcome.done, threads=threads, device=device)
+        outcome.done.update(finished(plan.experiment))
+    return outcome

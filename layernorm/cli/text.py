@@ -1,7 +1,9 @@
-"""Tables as the commands print them."""
+"""Tables and errors as the commands print them."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import re
 from collections.abc import Sequence
 
 import typer
@@ -13,3 +15,31 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in (head, *rows):
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         typer.echo("  ".join(cells).rstrip())
+
+
+def print_error(error: Exception) -> None:
+    """One line; for a missing module of an extra it ends with the command that installs it."""
+    remedy = ""
+    for missing in (error, error.__cause__):
+        if isinstance(missing, ModuleNotFoundError) and missing.name:
+            name = missing.name.partition(".")[0]
+            name = {"sklearn": "scikit-learn", "yaml": "pyyaml"}.get(name, name)
+            for extra in (extra for extra, names in extras().items() if name in names):
+                remedy = f"; install it with: pip install 'layernorm[{extra}]'"
+                break
+    typer.echo(f"Error: {error}{remedy}", err=True)
+
+
+def extras() -> dict[str, list[str]]:
+    """What each optional extra of the package's metadata installs."""
+    needs: dict[str, list[str]] = {}
+    try:
+        requirements = importlib.metadata.requires("layernorm") or ()
+    except importlib.metadata.PackageNotFoundError:  # the source, not installed
+        return needs
+    for requirement in requirements:
+        extra = re.search(r"""extra == ["'](\w+)["']""", requirement)
+        name = re.match(r"[\w.-]+", requirement)
+        if extra and name and name[0] != "layernorm":
+            needs.setdefault(extra[1], []).append(name[0])
+    return dict(sorted(needs.items()))

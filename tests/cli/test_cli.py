@@ -127,6 +127,38 @@ def test_a_broken_check_is_named_and_the_others_are_shown(three_claims):
     assert "'broken'" in fail("claims", "broken", "--check")
 
 
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [
+        ("typer", "cli"),
+        ("sklearn.datasets", "data"),
+        ("pooch", "data"),
+        ("pandas", "experiments"),
+        ("scipy.stats", "experiments"),
+        ("tqdm", "experiments"),
+        ("yaml", "experiments"),
+        ("pydantic", "experiments"),
+        ("matplotlib.pyplot", "chapters"),
+        ("sympy", "chapters"),
+    ],
+)
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(three_claims, module, extra):
+    def check():
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    claims.declare(id="needs", statement="No.", check=check, **FIELDS)
+    said = fail("claims", "needs", "--check")
+    assert said.endswith(
+        f"No module named {module!r}; install it with: pip install 'layernorm[{extra}]'"
+    )
+
+
+def test_a_missing_module_of_no_extra_is_named_alone(three_claims, monkeypatch):
+    missing = ModuleNotFoundError("No module named 'nowhere'", name="nowhere")
+    monkeypatch.setattr(claims, "select", lambda *_: (_ for _ in ()).throw(missing))
+    assert fail("claims") == "Error: No module named 'nowhere'"
+
+
 def test_progress_is_shown_on_a_terminal_alone():
     command = [sys.executable, "-m", "layernorm", "claims", "--check", "--chapter", "22", "--json"]
     ours, theirs = os.openpty()
@@ -243,6 +275,17 @@ def two_rows(monkeypatch):
 
 ONE_CASE = ("--kind", "gru", "--mode", "training", "--shapes", "1,2,3,4", "--no-memory")
 ONE_CASE += ("--huge-pages", "off", "--threads", "1", "--subjects", "torch,ours")
+
+
+def test_rows_that_cannot_be_written_are_refused_before_anything_is_measured(two_rows, monkeypatch):
+    def denied(dir):
+        raise PermissionError(13, "Permission denied", str(dir))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", denied)
+    monkeypatch.setattr("layernorm.lab.benchmarks.measure.run", None)
+    said = fail("bench", "recurrent", *ONE_CASE, "--json", "rows.json")
+    assert "json: . cannot be written to ([Errno 13] Permission denied: '.'); name another" in said
+    assert "json: / is a folder; name a file" in fail("bench", "recurrent", "--json", "/")
 
 
 def test_the_recurrent_benchmark_shows_writes_and_records(two_rows, folders):

@@ -150,6 +150,10 @@ class Experiment:
         }
         return Config(self.name, profile, arm, seed, make(self.options, values))
 
+    def document(self, config: Config) -> dict[str, Any]:
+        """A configuration as its record holds it, with the hash of the data, which are read."""
+        return {**config.plain(), "data": self.data(config.options)}
+
 
 @dataclass(frozen=True)
 class Config:
@@ -165,13 +169,8 @@ class Config:
         if type(self.seed) is not int or not 0 <= self.seed < 2**31:
             raise ValueError(f"seed must be an integer from 0 to 2**31 - 1, got {self.seed!r}")
 
-    def document(self) -> dict[str, Any]:
-        """As a record holds it, with the hash of the data, which are read for it."""
-        from layernorm.lab.experiments import get
-
-        return {**self._plan(), "data": get(self.experiment).data(self.options)}
-
-    def _plan(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Any]:
+        """The configuration as JSON has it, without the data's hash."""
         options = self.options.model_dump()
         return {
             "experiment": self.experiment,
@@ -184,7 +183,7 @@ class Config:
 
     def key(self) -> str:
         """The key that matches a run and its record; it needs no data."""
-        return records.key(self._plan())
+        return records.key(self.plain())
 
     def in_profile(self, profile: str) -> Config:
         return replace(self, profile=profile)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=10**9)]  # more takes years, or terabytes
+MOST_READINGS = 100_000
 Positive = Annotated[float, Field(gt=0)]
 
 
@@ -40,6 +42,11 @@ class CommonOptions(BaseModel):
         if self.evaluations > self.updates:
             raise ValueError(
                 f"evaluations must be at most updates ({self.updates}), got {self.evaluations}"
+            )
+        if self.evaluations > MOST_READINGS:
+            raise ValueError(
+                f"evaluations must be at most {MOST_READINGS}, as all are kept in memory, "
+                f"got {self.evaluations}"
             )
         if self.rescaled and self.method != "none":
             raise ValueError(
@@ -77,7 +84,7 @@ def make(kind: type[AnyOptions], values: Mapping[str, Any]) -> AnyOptions:
             raise ValueError(f"unknown option {name!r}; {hint}")
     try:
         text = json.dumps(values)
-    except TypeError as error:
+    except (TypeError, RecursionError) as error:
         raise ValueError(f"options must be numbers, strings, lists or None: {error}") from None
     try:
         made = kind.model_validate_json(text, strict=True)  # JSON, as a list there may be a tuple
@@ -90,7 +97,7 @@ def make(kind: type[AnyOptions], values: Mapping[str, Any]) -> AnyOptions:
 def _sentence(problem: Mapping[str, Any]) -> str:
     name = ".".join(str(part) for part in problem["loc"]) or "options"
     said = problem["msg"].removeprefix("Input ").removeprefix("Value error, ")
-    return f"{name}: the value {said}, got {problem['input']!r}"
+    return f"{name}: the value {said}, got {reprlib.repr(problem['input'])}"
 
 
 def assigned(texts: list[str]) -> dict[str, Any]:
@@ -99,7 +106,8 @@ def assigned(texts: list[str]) -> dict[str, Any]:
     >>> assigned(["learning_rate=0.01", "hidden=[64, 64]", "method=layer"])
     {'learning_rate': 0.01, 'hidden': [64, 64], 'method': 'layer'}
 
-    Raises `ValueError` for a text without `=`, or an option given twice.
+    Raises `ValueError` for a text without `=`, an option given twice, and JSON that is too deep or
+    a number that is too long to be read.
     """
     values: dict[str, Any] = {}
     for text in texts:
@@ -112,4 +120,6 @@ def assigned(texts: list[str]) -> dict[str, Any]:
             values[name] = json.loads(value)
         except json.JSONDecodeError:
             values[name] = value
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"option {name!r} cannot be read: {error}") from None
     return values

@@ -21,11 +21,13 @@ import torch
 from torch import nn
 
 from layernorm.lab import records
-from layernorm.lab.experiments import checkpoint
+from layernorm.lab.experiments import checkpoint, get
 from layernorm.lab.experiments.experiment import Config, Experiment
 
 ALONE = threading.RLock()  # runs in threads of one process share its random number generators
 CHECK_EVERY = 64  # updates after which losses are looked at: on a GPU each look waits for it
+SHARE = 0.1  # of a run's updates, after which it keeps a checkpoint that is not due by time
+APART = 2.0  # seconds between two such checkpoints at least
 
 Progress = Callable[[int, dict[str, float]], None]
 
@@ -145,6 +147,59 @@ def device_of(name: str) -> torch.device:
     return torch.device(name)
 
 
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_number(name: str, value: int) -> None:
+    """Refuse a number of workers or threads that is below 1 or beyond reason."""
+    most = max(64, 4 * cores())
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    if value > most:
+        raise ValueError(f"{name} must be at most {most} on {cores()} cores, got {value}")
+
+
+def memory(device: torch.device) -> float:
+    """The bytes that the device has; infinite where the system does not tell."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return math.inf
+
+
+@contextlib.contextmanager
+def within_memory(device: torch.device) -> Iterator[None]:
+    """Refuse, while a model is made, parameters that cannot be trained: beside each one lie its
+    gradient and Adam's two averages. A layer registers its parameters before it fills them.
+
+    Raises `ValueError`.
+    """
+    need, most = 0, memory(device)
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal need
+        need += 0 if parameter is None else 4 * parameter.numel() * parameter.element_size()
+        if need > most:
+            raise ValueError(
+                f"training this model takes more than {need / 2**30:,.1f} GiB of memory, this "
+                f"machine has {most / 2**30:,.1f} GiB; choose smaller sizes"
+            )
+
+    hook = nn.modules.module.register_module_parameter_registration_hook(count)
+    try:
+        yield
+    except RuntimeError as error:
+        if "allocate" not in str(error):
+            raise
+        raise ValueError(f"this model is too large ({error}); choose smaller sizes") from None
+    finally:
+        hook.remove()
+
+
 def train(
     config: Config,
     *,
@@ -169,16 +224,15 @@ def train(
         OSError: there is no room for the run's files, or its record cannot be written.
         ValueError: as the experiment's task does, for instance if batches exceed the data.
     """
-    from layernorm.lab.experiments import get
-
     experiment, on = get(config.experiment), device_of(device)
-    document = config.document()
+    document = experiment.document(config)
     file = records.path(document, root).with_suffix(".checkpoint") if save else None
     depends = [*ENGINE, experiment.task, *experiment.depends_on]
     code = records.digest(depends, document) if save else ""
     state = checkpoint.left(file, code)
     with ALONE, checkpoint.seeded(config.seed, on), _deterministic(on):
-        trainer, done = Trainer(experiment, config, on), Progressed()
+        with within_memory(on):
+            trainer, done = Trainer(experiment, config, on), Progressed()
         if state is not None:
             trainer.restore(state)
             vars(done).update(state["done"])
@@ -187,7 +241,7 @@ def train(
             weights = trainer.parameters
             tensors = [*trainer.model.state_dict().values(), *weights, *weights]
             checkpoint.check_room(file.parent, tensors)
-        keeper = _Keeper(file, checkpoint_seconds, code)
+        keeper = _Keeper(file, checkpoint_seconds, config.options.updates, code)
         diverged_at = _updates(trainer, done, config.options, keeper, progress or _silent)
         final = trainer.task.final() if diverged_at is None else {}
     result = summary(experiment, done, diverged_at, final)
@@ -240,14 +294,18 @@ ENGINE = (Trainer, Progressed, summary, _updates)  # decide a result, besides th
 
 
 class _Keeper:
-    """Writes checkpoints now and then; a full disk costs the checkpoints, not the run."""
+    """Writes checkpoints now and then: after some seconds, and after a share of the run, but then
+    with at most a twentieth of the time. A full disk costs the checkpoints, not the run."""
 
-    def __init__(self, file: Path | None, seconds: float, code: str) -> None:
-        self.file, self.seconds, self.code = file, seconds, code
-        self.last = time.monotonic()
+    def __init__(self, file: Path | None, seconds: float, updates: int, code: str) -> None:
+        self.file, self.seconds, self.updates, self.code = file, seconds, updates, code
+        self.last, self.step, self.apart = time.monotonic(), 0, APART
 
     def keep(self, trainer: Trainer, done: Progressed) -> None:
-        if self.file is None or time.monotonic() - self.last < self.seconds:
+        began = time.monotonic()
+        waited, came = began - self.last, done.step - self.step
+        due = waited >= self.seconds or (waited >= self.apart and came >= SHARE * self.updates)
+        if self.file is None or not due:
             return
         state = {
             **trainer.state(),
@@ -259,7 +317,8 @@ class _Keeper:
             checkpoint.write(self.file, state)
         except OSError as error:
             checkpoint.say(f"no checkpoint of update {done.step}: {error}; the run goes on without")
-        self.last = time.monotonic()
+        self.last, self.step = time.monotonic(), done.step
+        self.apart = max(APART, 20 * (self.last - began))
 
 
 def _setting(trainer: Trainer) -> dict[str, Any]:

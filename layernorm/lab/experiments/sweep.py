@@ -4,14 +4,24 @@ by an executor that is handed in, of a cluster for instance."""
 from __future__ import annotations
 
 import contextlib
+import io
 import multiprocessing
 import os
+import signal
+import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+)
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -19,7 +29,7 @@ from typing import Any
 import torch
 
 from layernorm.lab import records
-from layernorm.lab.experiments import run
+from layernorm.lab.experiments import checkpoint, get, lock, run
 from layernorm.lab.experiments.experiment import Config
 from layernorm.lab.experiments.planning import Sweep, finished
 
@@ -66,7 +76,7 @@ def live(
     work = partial(run.train, device="cpu", save=False)
     if workers == 1:
         return [work(config) for config in tqdm(configs, desc=name, disable=None, leave=False)]
-    with _pool(workers or _cores(), 1) as pool:
+    with _pool(workers or run.cores(), 1) as pool:
         return list(pool.map(work, configs))
 
 
@@ -96,60 +106,66 @@ def carry_out(
     threads: int = 1,
     device: str = "auto",
     root: str | Path | None = None,
-    done: Mapping[str, records.Record] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Outcome:
-    """Run what the sweep wants until nothing is left; what is done already is skipped.
+    """Run what the sweep still wants; what is done already, own or published, is skipped.
 
-    A run that fails is reported and the rest finished. `workers` default to as many processes as
-    the cores hold with `threads` threads each, on a GPU to one. Or they are an executor, as
-    `concurrent.futures` has them: it gets all runs that can be started, and stays open. `done`:
-    what counts as done, by key; default all own and published runs. `progress(ended, known, name)`
-    is called after each run: how many ended, and are known to be needed (tuning may ask for more).
+    A run that fails is reported and the rest finished. A run that another process is at is left
+    for last and waited for. `workers` default to as many processes as the cores hold with `threads`
+    threads each, on a GPU to one; they end when this process does, however it ends. Or they are an
+    executor, as `concurrent.futures` has them: it gets all runs that can be started, and stays
+    open; its futures must end. `progress(ended, known, name)` is called after each run: how many
+    ended, and are known to be needed (tuning may ask for more).
 
     Raises:
-        ValueError: workers or threads are below 1, or the device is not here.
+        ValueError: workers or threads are too few or too many, or the device is not here.
         RuntimeError: no worker process can start: the script that calls this has no main guard.
     """
-    for name, value in (("workers", workers), ("threads", threads)):
-        if isinstance(value, int) and value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    if isinstance(workers, int):
+        run.check_number("workers", workers)
+    run.check_number("threads", threads)
     if workers is None:
         one = run.device_of(device).type == "cuda"
-        workers = 1 if one else max(1, _cores() // threads)
-    outcome = Outcome(dict(finished(sweep.experiment, root) if done is None else done))
+        workers = 1 if one else max(1, run.cores() // threads)
+    outcome = Outcome(dict(finished(sweep.experiment, root)))
     ended: set[str] = set()
     work = partial(_work, device=device, root=root, threads=threads)
 
     def note(key: str, config: Config, future: Future) -> None:
         try:
             record = future.result()
+            if not isinstance(record, records.Record):
+                raise TypeError(f"its executor returned {record!r} where a record was expected")
             if not records.path(record.config, root).exists():
                 records.save(record, root)  # its worker has another disk
             outcome.done[key] = record
-        except BrokenExecutor:
-            outcome.failed[key] = Failure(config, "its worker process died", _log(config, root))
         except Exception as error:  # _Failed, or the record or the log could not be written
-            outcome.failed[key] = Failure(config, str(error), _log(config, root))
+            outcome.failed[key] = Failure(config, _reason(error), _log(config, root))
         ended.add(key)
         if progress is not None:
             known = len(ended) + len(_left(sweep, outcome))
             progress(len(ended), known, f"{config.arm} seed {config.seed}")
 
+    def busy(config: Config) -> bool:
+        return lock.busy(lock.place(config, root))
+
     if not isinstance(workers, int):
-        _run_all(workers, None, work, sweep, outcome, note)
+        _run_all(workers, None, work, sweep, outcome, note, busy)
     while _left(sweep, outcome):
         with _pool(workers, threads) as pool:
-            suspects = _run_all(pool, workers, work, sweep, outcome, note)
+            suspects = _run_all(pool, workers, work, sweep, outcome, note, busy)
         for key, config in suspects.items():  # each by itself, to see which one it was
             with _pool(1, threads) as pool:
                 note(key, config, pool.submit(work, config))
     return outcome
 
 
-def _cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _reason(error: Exception) -> str:
+    if isinstance(error, BrokenExecutor):
+        return "its worker process died"
+    if isinstance(error, CancelledError):
+        return "its executor cancelled it"
+    return str(error) or repr(error)
 
 
 def _left(sweep: Sweep, outcome: Outcome) -> dict[str, Config]:
@@ -157,68 +173,111 @@ def _left(sweep: Sweep, outcome: Outcome) -> dict[str, Config]:
     return {key: config for key, config in wanted.items() if key not in outcome.failed}
 
 
-def _run_all(pool, at_most, work, sweep, outcome, note) -> dict[str, Config]:
+def _run_all(pool, at_most, work, sweep, outcome, note, busy) -> dict[str, Config]:
     """Keeps the pool busy until nothing is left; or, if there is a limit `at_most` and so the pool
     is our own, until a worker dies: returns those that were then at work."""
     at_work: dict[str, Config] = {}
-    ended: SimpleQueue[tuple[str, Future]] = SimpleQueue()
-    while True:
-        for key, config in _left(sweep, outcome).items():
-            if key not in at_work and (at_most is None or len(at_work) < at_most):
-                at_work[key] = config
-                future = _submitted(pool, work, config)
-                future.add_done_callback(lambda future, key=key: ended.put((key, future)))
-        if not at_work:
-            return {}
-        key, future = ended.get()
-        if at_most is not None and isinstance(future.exception(), BrokenExecutor):
-            return at_work
-        note(key, at_work.pop(key), future)
+    futures: dict[str, Future] = {}
+    ended: SimpleQueue[str] = SimpleQueue()
+    elsewhere: set[str] = set()  # another process was at them when they were handed out
+    try:
+        while True:
+            left = {k: c for k, c in _left(sweep, outcome).items() if k not in at_work}
+            taken = {key for key, config in left.items() if busy(config)}
+            for key in sorted(left, key=taken.__contains__):
+                if at_most is None or len(at_work) < at_most:
+                    at_work[key] = left[key]
+                    futures[key] = _submitted(pool, work, left[key])
+                    futures[key].add_done_callback(lambda _, key=key: ended.put(key))
+                    elsewhere |= {key} & taken
+            if not at_work:
+                return {}
+            if at_work.keys() <= elsewhere:
+                checkpoint.say(f"waiting for {len(at_work)} runs that another process is at")
+            key = ended.get()
+            if at_most is not None and isinstance(futures[key].exception(), BrokenExecutor):
+                return at_work
+            note(key, at_work.pop(key), futures[key])
+    finally:
+        for future in futures.values():
+            future.cancel()
 
 
 def _submitted(pool, work: Callable, config: Config) -> Future:
     try:
         return pool.submit(work, config)
-    except RuntimeError as error:  # it is broken, or shut down
+    except Exception as error:  # it is broken, or shut down
         refused: Future = Future()
         refused.set_exception(error)
         return refused
 
 
-def _pool(workers: int, threads: int) -> ProcessPoolExecutor:
-    """New processes, not forks: torch's threads and CUDA do not survive a fork."""
+@contextlib.contextmanager
+def _pool(workers: int, threads: int) -> Iterator[ProcessPoolExecutor]:
+    """New processes, not forks: torch's threads and CUDA do not survive a fork.
+
+    They hold the reading end of a pipe, and end when its other end is closed: by an error here, or
+    by the end of this process.
+    """
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, torch.set_num_threads, (threads,))
-    started = [pool.submit(os.getpid) for _ in range(workers)]
-    try:
-        started[0].result()
-    except BrokenProcessPool:
-        raise RuntimeError(
-            "no worker process could start. A worker imports the script that was started: what "
-            "starts a sweep must stand there under `if __name__ == '__main__':`, or each worker "
-            "starts the sweep again"
-        ) from None
-    return pool
+    reader, writer = context.Pipe(duplex=False)
+    with reader, writer, ProcessPoolExecutor(workers, context, _begin, (threads, reader)) as pool:
+        try:
+            started = [pool.submit(os.getpid) for _ in range(workers)]
+            if isinstance(started[0].exception(), BrokenProcessPool):
+                raise RuntimeError(
+                    "no worker process could start. A worker imports the script that was started: "
+                    "what starts a sweep must stand there under `if __name__ == '__main__':`, or "
+                    "each worker starts the sweep again"
+                )
+            yield pool
+        except BaseException:
+            writer.close()
+            raise
+
+
+def _begin(threads: int, parent: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
+    torch.set_num_threads(threads)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: Connection) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        parent.recv_bytes()
+    os._exit(1)
 
 
 def _log(config: Config, root: str | Path | None) -> Path:
-    return records.path(config.document(), root).with_suffix(".log")
+    return records.path(get(config.experiment).document(config), root).with_suffix(".log")
+
+
+class _Log(io.TextIOBase):
+    """A file that is made when something is written to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, text: str) -> int:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            return file.write(text)
 
 
 def _work(config: Config, device: str, root: str | Path | None, threads: int) -> records.Record:
-    """One run in a worker. What it says goes to a log; an empty one is dropped."""
+    """One run in a worker, unless another process has made it meanwhile. What it says goes to a
+    log."""
     log = _log(config, root)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with run.ALONE, log.open("a", encoding="utf-8") as file, contextlib.redirect_stderr(file):
+    alone = lock.held(lock.place(config, root))
+    with alone, run.ALONE, contextlib.redirect_stderr(_Log(log)):
+        if (made := log.with_suffix(".json")).exists():
+            return records.read(made)
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            record = run.train(config, device=device, root=root)
+            return run.train(config, device=device, root=root)
         except Exception as error:
             traceback.print_exc()
             raise _Failed(f"{type(error).__name__}: {error}") from None
         finally:
             torch.set_num_threads(before)
-    if not log.stat().st_size:
-        log.unlink()
-    return record

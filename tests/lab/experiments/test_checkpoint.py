@@ -1,5 +1,6 @@
 """Runs that are killed: what is resumed is, bit for bit, what would have been without."""
 
+import math
 import multiprocessing
 import os
 import signal
@@ -25,8 +26,12 @@ def config(arm="batch", **options):
     return get("toy").config("book", arm, 0, **OPTIONS | options)
 
 
+def document(which):
+    return get(which.experiment).document(which)
+
+
 def path(which=None, suffix=".checkpoint"):
-    return records.path((which or config()).document()).with_suffix(suffix)
+    return records.path(document(which or config())).with_suffix(suffix)
 
 
 def die():
@@ -204,11 +209,11 @@ def test_a_checkpoint_of_other_code_is_put_aside(monkeypatch, capsys):
 
 def test_a_checkpoint_names_the_code_that_decides_its_result():
     interrupted()
-    digest, document = checkpoint.read(path())["code"], config().document()
+    digest, made = checkpoint.read(path())["code"], document(config())
     engine = {"Progressed", "Trainer", "_updates", "summary"}
     assert set(digest.split()[:-1]) == {*engine, "lab.experiments.toy_experiment:Toy"}
-    assert records.changed(digest, document, records.environment()) == ""
-    assert records.changed(digest[:-1] + "x", document, records.environment())
+    assert records.changed(digest, made, records.environment()) == ""
+    assert records.changed(digest[:-1] + "x", made, records.environment())
 
 
 def test_another_number_of_threads_is_warned_of(capsys):
@@ -241,7 +246,34 @@ def test_checkpoints_keep_their_distance(monkeypatch):
 
     monkeypatch.setattr(run.time, "monotonic", clock)
     monkeypatch.setattr(checkpoint, "write", lambda file, state: written.append(now))
+    monkeypatch.setattr(run, "APART", math.inf)
     train(config(), checkpoint_seconds=2.5)
     assert len(written) == 2  # of eight readings, on a clock that each glance moves by a second
     train(config(), save=False, checkpoint_seconds=0)
     assert len(written) == 2
+
+
+@pytest.mark.parametrize(("slow", "expected"), [(0.0, [20, 40, 60, 80]), (0.12, [20, 50, 80])])
+def test_a_short_run_keeps_shares_of_itself(monkeypatch, slow, expected):
+    """Ten updates a second; at a fifth of the run a checkpoint is due, if the last one took no more
+    than a twentieth of the time since."""
+    now, written = 0.0, []
+    update = run.Trainer.update
+
+    def updated(self, step):
+        nonlocal now
+        now += 0.1
+        update(self, step)
+
+    def write(file, state):
+        nonlocal now
+        now += slow
+        written.append(state["done"]["step"])
+
+    monkeypatch.setattr(run.Trainer, "update", updated)
+    monkeypatch.setattr(run, "SHARE", 0.2)
+    monkeypatch.setattr(run, "APART", 1.5)
+    monkeypatch.setattr(run.time, "monotonic", lambda: now)
+    monkeypatch.setattr(checkpoint, "write", write)
+    train(config())
+    assert written == expected

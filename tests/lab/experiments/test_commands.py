@@ -1,14 +1,17 @@
 """`layernorm run` and `layernorm sweep`, as they are typed."""
 
+import contextlib
 import errno
+import sys
 
 import pytest
 from lab.experiments import toy_experiment
 from typer.testing import CliRunner
 
 from layernorm.cli import app
-from layernorm.lab import records
-from layernorm.lab.experiments import get, terminal
+from layernorm.cli.run import configuration
+from layernorm.lab import experiments, records
+from layernorm.lab.experiments import get, lock, options
 from layernorm.lab.experiments import sweep as engine
 from layernorm.lab.experiments.planning import Sweep
 from layernorm.lab.experiments.run import train
@@ -102,7 +105,7 @@ def test_a_run_goes_on_from_its_checkpoint():
         "update 30 of 30",
     ]
     whole = train(config, save=False).result
-    assert records.read(records.path(config.document())).result == whole
+    assert records.read(records.path(get("toy").document(config))).result == whole
 
 
 def test_a_run_that_diverges_says_where_and_is_kept():
@@ -116,8 +119,8 @@ def test_a_run_takes_the_learning_rate_that_was_tuned(here):
     assert "layer is not tuned with these options: learning_rate is 0.001" in run().stderr
     sweep = Sweep("toy", "book", ("layer",))
     rate = sweep.rate(engine.carry_out(sweep).done, "layer")
-    assert terminal.configuration("toy", "book", "layer", 5, []).options.learning_rate == rate
-    assert terminal.configuration("toy", "book", "layer", 5, ["learning_rate=0.3"]).options == (
+    assert configuration("toy", "book", "layer", 5, []).options.learning_rate == rate
+    assert configuration("toy", "book", "layer", 5, ["learning_rate=0.3"]).options == (
         get("toy").config("book", "layer", 5, learning_rate=0.3).options
     )
     assert rate != 0.001
@@ -137,6 +140,13 @@ def test_an_arm_that_the_profile_leaves_out_can_be_run():
         ((*RUN, "--set", "learning_rate=-1"), "learning_rate: the value should be greater than 0"),
         ((*RUN, "--set", "lerning_rate=1"), "unknown option 'lerning_rate'; did you mean 'lear"),
         ((*RUN, "--set", "updates"), "expected key=value"),
+        ((*RUN, "--set", "hidden=" + "[" * 10**5), "option 'hidden' cannot be read: maximum recu"),
+        ((*RUN, "--set", "hidden=" + "[" * 900 + "]" * 900), "recursion limit exceeded"),
+        ((*RUN, "--set", "hidden=[1000000000000]"), "should be less than or equal to 1000000000"),
+        ((*RUN, "--set", f"updates={10**24}"), "should be less than or equal to 1000000000, got"),
+        ((*RUN, "--threads", "1000000"), "threads must be at most "),
+        (("sweep", "toy", "--profile", "book", "--workers", "1000000"), "workers must be at most "),
+        (("experiments", "tou"), "unknown experiment 'tou'; did you mean 'toy'?"),
         ((*RUN, "--set", "updates=9", "--set", "updates=9"), "option 'updates' is given twice"),
         ((*RUN, "--set", "batch_size=99", "--set", "learning_rate=1"), "1 to the 40 training exam"),
         (("run", "toy", "--seed", "-1"), "seed must be an integer from 0"),
@@ -204,3 +214,92 @@ def test_a_sweep_of_old_runs_says_so(here, monkeypatch):
     monkeypatch.setattr(records, "stale", lambda record: "Toy")
     result = layernorm(*SWEEP, "--no-time")
     assert "6 runs were made before the code they depend on changed" in result.stderr
+
+
+def broken_at(monkeypatch, step):
+    loss = toy_experiment.Toy.loss
+
+    def interrupted(self, now):
+        if now == step:
+            raise KeyboardInterrupt
+        return loss(self, now)
+
+    monkeypatch.setattr(toy_experiment.Toy, "loss", interrupted)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_interrupted_run_says_what_was_kept_and_how_to_go_on(monkeypatch, kept):
+    whole = run("--set", "noise=0.2").stdout
+    with monkeypatch.context() as now:
+        broken_at(now, 15)
+        if kept:
+            now.setattr("layernorm.lab.experiments.run.APART", 0.0)
+        result = layernorm(*RUN, "--set", "noise=0.2", "--fresh")
+    assert result.exit_code == 130
+    assert result.stdout == ""
+    *_, said, last = result.stderr.splitlines()
+    assert last == "Stopped."
+    again = run("--set", "noise=0.2")
+    first = again.stderr.splitlines()[1]
+    if kept:
+        assert said.endswith("update 10 of 30 is kept: the same command goes on from there")
+        assert first.startswith("update 20 of 30")
+    else:
+        assert said.endswith("before its first checkpoint: the same command starts anew")
+        assert first.startswith("update 0 of 30")
+    assert again.stdout == whole
+
+
+def test_an_interrupted_sweep_says_what_was_kept_and_how_to_go_on(here, monkeypatch):
+    made = []
+    train = engine.run.train
+
+    def third(config, **rest):
+        made.append(config)
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        return train(config, **rest)
+
+    with monkeypatch.context() as now:
+        now.setattr(engine.run, "train", third)
+        result = layernorm(*SWEEP, "--no-time", "--workers", "1")
+    assert result.exit_code == 130
+    assert "stopped after 2 runs, which are kept; the same command goes on" in result.stderr
+    assert result.stderr.endswith("Stopped.\n")
+    assert layernorm(*SWEEP, "--no-time").exit_code == 0
+
+
+def test_a_run_that_another_process_is_at_is_waited_for(monkeypatch):
+    config = get("toy").config("book", "layer", 0, learning_rate=0.02)
+    theirs = train(config, save=False)
+    other = contextlib.ExitStack()
+    other.enter_context(lock.held(lock.place(config)))
+    other.callback(lambda: records.save(theirs))  # before it lets go
+    monkeypatch.setattr(lock.time, "sleep", lambda _: other.close())
+    result = run("--set", "learning_rate=0.02")
+    assert "waiting for another process that is at this run" in result.stderr
+    assert "this run is done; --fresh trains it again" in result.stderr
+
+
+def test_experiments_are_listed_and_shown():
+    assert "`layernorm experiments` lists them" in layernorm("run", "--help").stdout
+    assert "`layernorm experiments NAME` shows" in layernorm("run", "--help").stdout
+    listed = layernorm("experiments").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == list(experiments.NAMES)
+    shown = layernorm("experiments", "toy").stdout
+    assert "arms: none, layer, batch, rescaled, broken, deadly, wide\n" in shown
+    assert "--profile plain: seeds 0, 1, 2\n  arms: none, layer, batch\n" in shown
+    assert "  options: updates=20 evaluations=2\n" in shown
+    assert "`hidden`: units of each layer." in shown
+    (line,) = (line for line in shown.splitlines() if line.startswith("--set"))
+    sets = line.split(": ")[1].split()
+    values = options.assigned(sets)
+    assert options.make(toy_experiment.ToyOptions, values) == toy_experiment.ToyOptions()
+
+
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(monkeypatch, command):
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    said = refused(command, "toy", "--profile", "book", "--set", "learning_rate=0.1")
+    assert "tqdm" in said
+    assert said.endswith("; install it with: pip install 'layernorm[experiments]'")

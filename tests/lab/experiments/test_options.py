@@ -20,6 +20,13 @@ def toy(monkeypatch, tmp_path):
     toy_experiment.use(monkeypatch, tmp_path)
 
 
+def deep(levels):
+    value = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 ABOVE_0 = "learning_rate: the value should be greater than 0, got "
 REFUSED = {
     "negative": ({"learning_rate": -0.1}, ABOVE_0 + "-0.1"),
@@ -34,6 +41,15 @@ REFUSED = {
     "int for bool": ({"rescaled": 1}, "rescaled: the value should be a valid boolean, got 1"),
     "none": ({"updates": None}, "updates: the value should be a valid integer, got None"),
     "too few": ({"batch_size": 0}, "batch_size: the value should be greater than or equal to 1"),
+    "too many": ({"updates": 10**24}, "should be less than or equal to 1000000000, got 1"),
+    "too large": ({"hidden": [10**12]}, "hidden.0: the value should be less than or equal to 10"),
+    "too often": (
+        {"updates": 10**9, "evaluations": 10**6},
+        "at most 100000, as all are kept",
+    ),
+    "too long to show": ({"updates": "x" * 10**6}, "got 'xxxxxxxxxxxx...xxxxxxxxxxxxx'"),
+    "too deep": ({"hidden": deep(500)}, "recursion limit exceeded"),
+    "far too deep": ({"hidden": deep(10**5)}, "options must be numbers, strings, lists or None"),
     "in a list": ({"hidden": [6, 0]}, "hidden.1: the value should be greater than or equal to 1"),
     "no list": ({"hidden": 6}, "hidden: the value should be a valid array, got 6"),
     "word": ({"precision": "float16"}, "should be 'float32' or 'bfloat16', got 'float16'"),
@@ -123,7 +139,7 @@ def test_a_plan_that_chooses_by_test_data_or_lacks_an_arm_cannot_be_made(change,
 
 def test_a_configuration_is_plain_values_with_a_key_of_its_own():
     config = get("toy").config("book", "layer", 3, hidden=[3, 4])
-    document = config.document()
+    document = get("toy").document(config)
     assert document["options"]["hidden"] == (3, 4)
     assert "method" not in document["options"]
     assert {k: document[k] for k in ("experiment", "profile", "arm", "method", "seed")} == {
@@ -148,6 +164,8 @@ def test_assignments_are_json_or_a_word():
     [
         (["updates"], "expected key=value, for instance learning_rate=0.01, got 'updates'"),
         (["=3"], "expected key=value, .* got '=3'"),
+        (["hidden=" + "[" * 10**5], "option 'hidden' cannot be read: maximum recursion depth"),
+        (["updates=" + "9" * 5000], "option 'updates' cannot be read: Exceeds the limit"),
         (["updates=3", "updates=4"], "option 'updates' is given twice"),
     ],
 )

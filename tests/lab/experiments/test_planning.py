@@ -35,7 +35,7 @@ def ran(config, validation=1.0, test=1.0, diverged_at=None, seconds=0.001):
     """What a run of this configuration came to."""
     final = {"mean_validation_nll": validation, "mean_test_nll": test}
     result = {"final": final, "curves": {}, "diverged_at": diverged_at}
-    return records.new(config.document(), result, {"seconds_per_update": seconds})
+    return records.new(get("toy").document(config), result, {"seconds_per_update": seconds})
 
 
 def carried_out(sweep, judge, *, batch=None):

@@ -173,7 +173,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_at_its_very_update(bad_at):
 
 def test_a_run_that_diverged_is_kept_and_equals_the_finite_one_up_to_there():
     bad = train(config("none", bad_at=25))
-    assert records.read(records.path(config("none", bad_at=25).document())) == bad
+    assert records.read(records.path(get("toy").document(config("none", bad_at=25)))) == bad
     curve, whole = bad.result["curves"]["test_nll"], result("none")["curves"]["test_nll"]
     assert curve["value"] == whole["value"][:3]
 
@@ -285,3 +285,21 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_first_update(
     ):
         train(config(), root=tmp_path / "runs")
     assert Path(tmp_path / "runs").is_dir()
+
+
+def test_a_model_that_cannot_be_trained_here_is_refused_before_it_takes_memory(monkeypatch):
+    monkeypatch.setattr(run, "memory", lambda device: 2**20)
+    made = []
+    reset = nn.Linear.reset_parameters
+    monkeypatch.setattr(
+        nn.Linear, "reset_parameters", lambda self: made.append(self.in_features) or reset(self)
+    )
+    assert result("none", hidden=[200])
+    made.clear()
+    with pytest.raises(ValueError, match=r"takes more than 0\.0 GiB of memory, this machine has"):
+        result("none", hidden=[200, 400])  # 400 * 200 weights of 4 bytes, four times
+    assert made == [4]  # the second layer's weights were not filled
+    monkeypatch.setattr(run, "memory", lambda device: 2**40)
+    with pytest.raises(ValueError, match="choose smaller sizes"):
+        result("none", hidden=[1000, 10**9])
+    assert result("none", hidden=[2])  # nothing is left of the refusal

@@ -1,10 +1,15 @@
 """Sweeps in worker processes: what fails is reported and the rest finished, with the same bits."""
 
+import contextlib
+import errno
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+import threading
+import time
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +19,7 @@ from lab.experiments import toy_experiment
 from lab.experiments.toy_experiment import Here
 
 from layernorm.lab import records
-from layernorm.lab.experiments import run, timing
+from layernorm.lab.experiments import checkpoint, get, lock, run, timing
 from layernorm.lab.experiments import sweep as engine
 from layernorm.lab.experiments.planning import Sweep, finished
 from layernorm.lab.experiments.sweep import carry_out, live, rates
@@ -51,13 +56,13 @@ def test_processes_give_the_same_bits_and_what_fails_or_dies_is_blamed_alone():
     for record in outcome.done.values():
         config = sweep.config(record.config["arm"], 0, sweep.rate({}, record.config["arm"]))
         assert run.train(config, save=False).result == record.result
-        assert records.read(records.path(config.document())) == record
+        assert records.read(records.path(get("toy").document(config))) == record
         assert record.environment["threads"] == 1
     logs = {failure.config.arm: failure.log for failure in outcome.failed.values()}
     assert "Traceback" in logs["broken"].read_text()
     assert 'raise RuntimeError("the toy is broken")' in logs["broken"].read_text()
     left = {file.suffix for file in logs["broken"].parent.iterdir()}
-    assert left == {".json", ".log"}
+    assert left == {".json", ".log", ".lock"}  # the dead one's lock: who comes next takes it
     assert [ended for ended, _, _ in told] == [1, 2, 3, 4]
     assert {known for _, known, _ in told} == {4}
     assert {name for _, _, name in told} == {f"{arm} seed 0" for arm in sweep.arms}
@@ -73,7 +78,7 @@ def test_a_sweep_tunes_runs_and_is_then_done(here):
     assert [ended for ended, _, _ in told] == list(range(1, len(outcome.done) + 1))
     assert told[-1][:2] == (len(outcome.done), len(outcome.done))
     assert outcome.done == finished("toy")
-    assert not list(records.path(sweep.wanted({})[0].document()).parent.glob("*.log"))
+    assert not list(records.path(get("toy").document(sweep.wanted({})[0])).parent.glob("*.log"))
 
 
 def test_what_is_done_is_not_run_again(here, monkeypatch):
@@ -177,7 +182,7 @@ def test_what_a_run_says_is_in_its_log(here, monkeypatch):
     monkeypatch.setattr(run, "train", partial(run.train, checkpoint_seconds=0))
     sweep = Sweep("toy", "plain", ("none",), (0,), by_heart=False)
     assert carry_out(sweep).failed == {}
-    log = records.path(sweep.config("none", 0, 0.001).document()).with_suffix(".log")
+    log = records.path(get("toy").document(sweep.config("none", 0, 0.001))).with_suffix(".log")
     assert "no checkpoint of update 10: full; the run goes on without" in log.read_text()
 
 
@@ -188,6 +193,15 @@ def test_numbers_below_one_are_refused(name, value):
         carry_out(Sweep("toy", "plain"), **{name: value})
 
 
+@pytest.mark.parametrize("name", ["workers", "threads"])
+@pytest.mark.parametrize(("cores", "most"), [(2, 64), (100, 400)])
+def test_numbers_beyond_reason_are_refused(monkeypatch, name, cores, most):
+    monkeypatch.setattr(run, "cores", lambda: cores)
+    with pytest.raises(ValueError, match=f"{name} must be at most {most} on {cores} cores, got"):
+        carry_out(Sweep("toy", "plain"), **{name: most + 1})
+    run.check_number(name, most)
+
+
 def test_workers_share_the_cores(monkeypatch):
     asked = []
 
@@ -196,7 +210,7 @@ def test_workers_share_the_cores(monkeypatch):
         return Here(number, threads)
 
     monkeypatch.setattr(engine, "_pool", pool)
-    monkeypatch.setattr(engine, "_cores", lambda: 5)
+    monkeypatch.setattr(run, "cores", lambda: 5)
     sweep = Sweep("toy", "plain", ("none",), (0,), by_heart=False)
     for done, (threads, expected) in enumerate([(1, 5), (2, 2), (9, 1)]):
         carry_out(replace(sweep, seeds=(done,)), threads=threads, device="cpu")
@@ -246,6 +260,179 @@ def test_an_executor_that_breaks_or_is_shut_down_ends_the_sweep():
     closed.shutdown()
     outcome = carry_out(sweep, workers=closed)
     assert set(reasons(outcome).values()) == {"cannot schedule new futures after shutdown"}
+
+
+class Careless(ThreadPoolExecutor):
+    """Does one arm's job in a way that executors should not."""
+
+    def __init__(self, way):
+        super().__init__(1)
+        self.way = way
+
+    def submit(self, work, config):
+        return self.way() if config.arm == "none" else super().submit(work, config)
+
+
+def cancelled():
+    future = Future()
+    future.cancel()
+    return future
+
+
+def without_result():
+    future = Future()
+    future.set_result(None)
+    return future
+
+
+def full():
+    raise OSError("the queue is full")
+
+
+@pytest.mark.parametrize(
+    ("way", "reason"),
+    [
+        (cancelled, "its executor cancelled it"),
+        (without_result, "its executor returned None where a record was expected"),
+        (full, "the queue is full"),
+    ],
+)
+def test_a_job_that_an_executor_drops_fails_alone(way, reason):
+    with Careless(way) as pool:
+        outcome = carry_out(Sweep("toy", "plain", seeds=(0,), by_heart=False), workers=pool)
+    assert reasons(outcome) == {"none": reason}
+    assert set(by_name(outcome)) == {"layer 0", "batch 0"}
+
+
+def test_after_an_interruption_an_executor_is_left_without_jobs(tmp_path):
+    def interrupt(*about):
+        raise KeyboardInterrupt
+
+    sweep = Sweep("toy", "plain", by_heart=False)
+    with ThreadPoolExecutor(1) as pool, pytest.raises(KeyboardInterrupt):
+        carry_out(sweep, workers=pool, progress=interrupt)
+    assert 1 <= len(list(tmp_path.rglob("*.json"))) <= 2  # of nine; one may have been at work
+
+
+def test_a_run_that_another_process_is_at_is_left_for_last_and_waited_for(
+    here, monkeypatch, capsys
+):
+    sweep = Sweep("toy", "plain", ("none",), by_heart=False)
+    first, second, third = sweep.wanted({})
+    theirs = replace(run.train(first, save=False), timing={"seconds_per_update": 5.0})
+    trained = []
+    train = run.train
+    monkeypatch.setattr(run, "train", lambda c, **rest: trained.append(c) or train(c, **rest))
+    other = contextlib.ExitStack()
+    other.enter_context(lock.held(lock.place(first)))
+    other.callback(lambda: records.save(theirs))  # before it lets go
+    ends = threading.Timer(1.0, other.close)
+
+    def progress(ended, known, name):
+        if ended == 2:
+            ends.start()
+
+    outcome = carry_out(sweep, workers=1, progress=progress)
+    ends.join()
+    assert outcome.failed == {}
+    assert trained == [second, third]
+    assert outcome.done[first.key()] == theirs
+    said = "waiting for 1 runs that another process is at"
+    assert capsys.readouterr().err.count(said) == 1
+
+
+def test_a_run_that_another_process_made_meanwhile_is_not_made_again(here, monkeypatch):
+    sweep = Sweep("toy", "plain", ("none",), (0, 1), by_heart=False)
+    second = sweep.wanted({})[1]
+    trained = []
+    train = run.train
+
+    def both(config, **rest):
+        trained.append(config)
+        if config != second:
+            train(second, **rest)
+        return train(config, **rest)
+
+    monkeypatch.setattr(run, "train", both)
+    assert len(carry_out(sweep, workers=1).done) == 2
+    assert second not in trained
+
+
+COMMAND = """
+from lab.experiments import toy_experiment
+toy_experiment.register()
+from layernorm.lab.experiments import run
+run.train.__kwdefaults__["checkpoint_seconds"] = 0.0
+from layernorm.__main__ import main
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_the_sweep_however_it_ends(tmp_path, how):
+    file = tmp_path / "command.py"
+    file.write_text(COMMAND)
+    arguments = "sweep toy --profile plain --arms none --seeds 0,1 --workers 2 --device cpu"
+    sets = ["--set", "updates=100000000", "--set", "evaluations=1"]
+    sweep = subprocess.Popen(
+        [sys.executable, file, *arguments.split(), *sets],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        until = time.monotonic() + 120
+        while len(kept := list(tmp_path.rglob("*.checkpoint"))) < 2:
+            assert sweep.poll() is None, sweep.communicate()
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        sweep.send_signal(how)
+        _, said = sweep.communicate(timeout=60)  # all who hold the pipes have ended
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(sweep.pid, signal.SIGKILL)
+    assert all(checkpoint.read(file)["done"]["step"] > 0 for file in kept)
+    assert not any(map(lock.busy, tmp_path.rglob("*.lock")))
+    if how == signal.SIGTERM:
+        assert sweep.returncode == 130
+        assert "stopped after 0 runs, which are kept; the same command goes on" in said
+        assert "Traceback" not in said
+
+
+def test_locks_are_taken_one_after_another(tmp_path):
+    inside, most = 0, 0
+
+    def enter(number):
+        nonlocal inside, most
+        with lock.held(tmp_path / "lock"):
+            inside += 1
+            most = max(most, inside)
+            assert lock.busy(tmp_path / "lock")
+            time.sleep(0.001)
+            inside -= 1
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(enter, range(40)))
+    assert most == 1
+    assert not lock.busy(tmp_path / "lock")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_locks_work_goes_on(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with lock.held(tmp_path / "file" / "lock"):  # no file can be made there
+        assert not lock.busy(tmp_path / "file" / "lock")
+
+    def unknown(*about):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(lock.fcntl, "flock", unknown)
+    with lock.held(tmp_path / "lock"), lock.held(tmp_path / "lock"):
+        assert not lock.busy(tmp_path / "lock")
 
 
 def test_a_record_made_on_another_disk_is_kept_here(tmp_path):
