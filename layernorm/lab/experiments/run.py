@@ -174,7 +174,7 @@ def train(
     experiment, on = get(config.experiment), device_of(device)
     document = config.document()
     file = records.path(document, root).with_suffix(".checkpoint") if save else None
-    depends = [*ENGINE, experiment.task, *experiment.depends_on]
+    depends = depends_on(experiment)
     code = records.digest(depends, document) if save else ""
     state = checkpoint.left(file, code)
     with ALONE, checkpoint.seeded(config.seed, on), _deterministic(on):
@@ -236,7 +236,9 @@ def _updates(
     return None
 
 
-ENGINE = (Trainer, Progressed, summary, _updates)  # decide a result, besides the task
+def depends_on(experiment: Experiment) -> list[Any]:
+    """All that decides a run's result."""
+    return [Trainer, Progressed, summary, _updates, experiment.task, *experiment.depends_on]
 
 
 class _Keeper:

@@ -39,6 +39,8 @@ class Record:
         timing: seconds by name; `seconds_per_update` gives a curve its seconds. Finite.
         environment: where it ran, see `layernorm.lab.records.environment`.
         digest: of the code that decided it, see `layernorm.lab.records.staleness`.
+        confirmed: of a published record whose arm was confirmed, see `experiments.confirm`:
+            `digests` of the code that gives the same, `seed`, `difference` and `commit`.
 
     Arrays, tensors and scalars of numpy and torch are turned into lists and numbers.
 
@@ -51,6 +53,7 @@ class Record:
     timing: Mapping[str, float | int] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     digest: str = ""
+    confirmed: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         parts = {
@@ -61,6 +64,7 @@ class Record:
                 for name, value in self.timing.items()
             },
             "environment": _plain(self.environment, "environment"),
+            "confirmed": _plain(self.confirmed, "confirmed"),
         }
         for name, value in parts.items():
             object.__setattr__(self, name, value)

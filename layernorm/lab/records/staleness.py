@@ -56,8 +56,12 @@ def digest(
 
 
 def stale(record: Record) -> str:
-    """What a run started from, if code that it reaches has changed since; "" if none has."""
-    return changed(record.digest, record.config, record.environment)
+    """What a run started from, if code that it reaches has changed since, and what it is now is
+    not confirmed to give the same; else ""."""
+    of_run = record.config, record.environment
+    since = changed(record.digest, *of_run)
+    known = record.confirmed.get("digests", ()) if since else ()
+    return "" if any(not changed(code, *of_run) for code in known) else since
 
 
 def changed(digest: str, config: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
