@@ -7,6 +7,7 @@ once under its name. Curves keep six significant digits, final metrics all of th
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -89,6 +90,16 @@ def note(records: list[Record], folder: Path | None = None) -> None:
     head = records[0].config
     folder = published_folder() if folder is None else folder
     write(folder / f"{head['experiment']}-{head['profile']}.json", _pack(records))
+
+
+def values(content: bytes) -> Any:
+    """The runs in a published file, apart from which code made them, or was confirmed to."""
+    document = json.loads(content)
+    shared = document.get("shared", {})
+    for run in document.get("runs", []):
+        run.pop("digest", None)
+        run["environment"] = shared[run["environment"]]
+    return document.get("runs")
 
 
 def same_bits(one: Record, other: Record) -> bool:

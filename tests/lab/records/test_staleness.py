@@ -198,17 +198,14 @@ def runs():
     what it starts from."""
     here, found = staleness.code(), {}
     for run in published():
-        *labels, then = run.digest.split() or [""]
+        labels = run.digest.split()[:-1]
         what = run.config["experiment"], run.config["method"]
         benchmark = what[0].startswith("bench_")
         what += (run.config["arm"], run.config["options"].get("kind")) if benchmark else ()
         if not labels or what in found:
             continue
-        for way in product(*(staleness._labelled(here, label) for label in labels)):
-            names = [name for group in way for name in group]
-            if staleness._of(here, names, run.config, run.environment) == then:
-                found[what] = run, names
-                break
+        ((*groups,),) = product(*(staleness._labelled(here, label) for label in labels))
+        found[what] = run, [name for group in groups for name in group]
     return found
 
 
@@ -249,9 +246,7 @@ def copy(tmp_path, runs):
     return Copy()
 
 
-# `BatchNormLSTM` stands on the base of the layer-normalized layers, which chooses who computes
-# them: a class counts whole, so arms with either may be taken for more than they used.
-SHARED_BASE = ("attentive_reader", "step_statistics")
+RECURRENT = ("adding", "copy_memory", "attentive_reader", "step_statistics")
 
 
 def of(found, *experiments):
@@ -261,11 +256,9 @@ def of(found, *experiments):
 def test_a_changed_epsilon_makes_those_stale_that_computed_with_it(copy, runs):
     copy.change("layer_norm", "var + eps", "var + 2 * eps")
     stale = copy.stale()
-    for name in ("mnist", "drift", "initialization", "adding", "copy_memory"):
+    for name in ("mnist", "drift", "initialization", *RECURRENT):
         there = {what for what in runs if what[0] == name}
         assert stale & there == {what for what in there if what[1] == "layer"}, name
-    for name in SHARED_BASE:
-        assert (name, "layer") in of(stale, name)
     compared = {what[2:] for what in stale if what[0] == "bench_recurrent"}
     fresh = {what[2:] for what in runs if what[0] == "bench_recurrent"}
     assert {("definition", "lstm"), ("torch", "lstm")} <= fresh
@@ -289,17 +282,16 @@ def test_a_norm_that_is_not_a_runs_own_makes_it_not_stale(copy):
     assert not {method for _, method in of(stale, "convnet")} & {"none", "batch", "instance"}
 
 
-def test_changed_cpp_makes_those_stale_that_could_use_it(copy):
+def test_changed_cpp_makes_those_stale_that_could_use_it(copy, runs):
     (source,) = list(copy.path.rglob("norm.h"))
     source.write_text(source.read_text().replace("{", "{ /* words */", 1) + "\n// words\n")
     assert copy.stale() == set()
     source.write_text(source.read_text().replace("{", "{ ;", 1))
     stale = copy.stale()
-    for name in ("adding", "copy_memory"):
+    for name in RECURRENT:
         assert of(stale, name) == {(name, "layer")}
-    for name in SHARED_BASE:
-        assert (name, "layer") in of(stale, name)
-    assert ("bench_recurrent", "layer") in of(stale, "bench_recurrent")
+    compared = {what[2] for what in stale if what[0] == "bench_recurrent"}
+    assert compared == {"ours", "definition"} & {what[2] for what in runs if what[2:]}
     assert not of(stale, "mnist", "convnet", "drift", "bench_layer", "bench_engine")
 
 
