@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,7 +31,7 @@ def list_records() -> None:
 
 @app.command("add")
 def add_records(
-    paths: Annotated[list[Path], typer.Argument(help="Run files, or folders that hold some.")],
+    paths: Annotated[list[str], typer.Argument(help="Run files, or folders that hold some.")],
     replace: Annotated[
         bool, typer.Option("--replace", help="Drop the sweeps' other published runs.")
     ] = False,

@@ -20,7 +20,7 @@ from layernorm.lab.experiments import get
 from layernorm.lab.experiments.contrasts import Comparisons, term
 from layernorm.lab.experiments.experiment import TUNING_SEED, Config
 from layernorm.lab.experiments.planning import Sweep, finished
-from layernorm.lab.experiments.run import depends_on
+from layernorm.lab.experiments.run import ENGINE
 from layernorm.lab.experiments.sweep import carry_out
 from layernorm.lab.records import Record, published
 
@@ -62,7 +62,12 @@ class _Again(Sweep):
     configs: Mapping[str, Config] = field(default_factory=dict)
 
     def wanted(self, done: Mapping[str, Record]) -> list[Config]:
-        return [config for key, config in self.configs.items() if key not in done]
+        """Those that the code as it is has not made yet."""
+        return [config for key, config in self.configs.items() if _old(done.get(key))]
+
+
+def _old(run: Record | None) -> bool:
+    return run is None or not run.digest or bool(records.stale(run))
 
 
 def confirm(
@@ -111,12 +116,15 @@ def confirm(
         f"no run of the plan is published with {'any seed' if seed is None else f'seed {seed}'}"
     )
     problems = {arm: _problem(*chosen[arm]) if arm in chosen else absent for arm in wanted}
-    configs = [chosen[arm][0] for arm in wanted if not problems[arm]]
-    again = _Again(name, profile, configs={config.key(): config for config in configs})
+    again = [chosen[arm] for arm in wanted if not problems[arm]]
+    for _, run in again:
+        path = records.path(run.config)
+        if path.exists() and _old(records.read(path)):
+            path.unlink()  # own runs by older code are in the way
+    fresh = _Again(name, profile, configs={config.key(): config for config, _ in again})
     if threads is None:
         threads = next((run.environment["threads"] for run in group if run.environment), 1)
-    made = _made(again.configs)
-    outcome = carry_out(again, workers=workers, threads=threads, done=made, progress=progress)
+    outcome = carry_out(fresh, workers=workers, threads=threads, progress=progress)
     there = [run for _, run in chosen.values()]
     answers, commits = [], {}
     for arm in wanted:
@@ -127,9 +135,9 @@ def confirm(
         if (failure := outcome.failed.get(config.key())) is not None:
             answers.append(Answer(arm, problem=f"{failure.reason} (log: {failure.log})"))
             continue
-        fresh = outcome.done[config.key()]
-        commits[arm] = fresh.environment["commit"]
-        answers.append(_compared(get(name).comparisons, there, old, fresh))
+        new = outcome.done[config.key()]
+        commits[arm] = new.environment["commit"]
+        answers.append(_compared(get(name).comparisons, there, old, new))
     for each in profiles:
         _note(name, each, [answer for answer in answers if answer.confirmed], commits)
     return answers
@@ -158,16 +166,9 @@ def _problem(config: Config, old: Record) -> str:
     here = records.environment()
     if bool(old.environment.get("gpus")) != bool(here["gpus"]):
         return "of this machine and that of the published run, one has a GPU"
-    if records.key(config.document()) != old.key:
+    if get(config.experiment).data(config.options) != old.config["data"]:
         return "the data are others than those of the published run"
     return ""
-
-
-def _made(configs: Mapping[str, Config]) -> dict[str, Record]:
-    """The runs among these that have been made already, by the code as it is."""
-    paths = {key: records.path(config.document()) for key, config in configs.items()}
-    there = {key: records.read(path) for key, path in paths.items() if path.exists()}
-    return {key: run for key, run in there.items() if run.digest and not records.stale(run)}
 
 
 def _compared(plan: Comparisons, there: list[Record], old: Record, fresh: Record) -> Answer:
@@ -205,7 +206,8 @@ def _note(name: str, profile: str, answers: Iterable[Answer], commits: Mapping[s
     """Write into a published file which of its arms are confirmed."""
     confirmed = {answer.arm: answer for answer in answers}
     runs = published.published(name, profile)
-    now = {run.key: records.digest(depends_on(get(name)), run.config, run.environment)
+    depends = [*ENGINE, get(name).task, *get(name).depends_on]
+    now = {run.key: records.digest(depends, run.config, run.environment)
            for run in runs if run.config["arm"] in confirmed}  # fmt: skip
     noted = []
     for run in runs:

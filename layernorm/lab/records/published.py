@@ -117,6 +117,9 @@ def _compact(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def _run_files(paths: Iterable[str | Path]) -> list[Path]:
     files: list[Path] = []
+    paths = list(paths)
+    if "" in paths:
+        raise RecordError("'' is no file and no folder: name run files or folders that hold some")
     for path in map(Path, paths):
         inside = sorted(path.rglob("*.json")) if path.is_dir() else [path]
         if not inside:
@@ -203,8 +206,8 @@ def _refuse_size(size: int, head: Mapping[str, str], runs: list[dict[str, Any]])
 
 @lru_cache(maxsize=64)  # the claims of a chapter read the same few sweeps again and again
 def _unpack(content: bytes, name: str) -> tuple[Record, ...]:
-    document = parse(content, f"published record {name}", "publish the sweep again")
-    try:
+
+    def build(document: dict[str, Any]) -> tuple[Record, ...]:
         shared = document["shared"]
         head = {part: document[part] for part in ("experiment", "profile")}
         confirmed = document.get("confirmed", {})
@@ -227,8 +230,6 @@ def _unpack(content: bytes, name: str) -> tuple[Record, ...]:
                     noted if applies else {},
                 )
             )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise RecordError(
-            f"published record {name} is not a sweep ({error!r}): publish the sweep again"
-        ) from error
-    return tuple(records)
+        return tuple(records)
+
+    return parse(content, f"published record {name}", "publish the sweep again", build)
