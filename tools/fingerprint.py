@@ -16,7 +16,8 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbformat import NotebookNode
 from pairs import ROOT, code_cells, digest, key
 
-from layernorm.lab.records.closure import CELLS, PACKAGE, Code, Reached
+from layernorm.lab.records.closure import CELLS, Code, Reached
+from layernorm.lab.records.names import PACKAGE
 from layernorm.lab.records.published import values
 
 

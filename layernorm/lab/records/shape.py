@@ -13,42 +13,16 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+from layernorm.lab.records.guards import GIVEN, Guard, chain, run_option
+from layernorm.lab.records.names import Alias, Found, Module, Names, bound
+
 ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
-OF_THE_RUN = ("options", "config")  # names under which a run's options are passed on
-GIVEN = ("method", "variant")  # parameters that carry a run's own choice of that name
-
-
-class Alias(NamedTuple):
-    """What an import binds: a module, or what it calls `name`."""
-
-    module: str
-    name: str | None = None
-
-
-class Found(NamedTuple):
-    """What a name stands for: `kind` is "definition", "module", "external" or "missing"."""
-
-    kind: str
-    module: str
-    name: str = ""
-    rest: tuple[str, ...] = ()
-
-
-class Guard(NamedTuple):
-    """When a link counts: `test` comes out as `holds`, or this is the row `key` of a table."""
-
-    test: ast.expr | None = None
-    holds: bool = True
-    keys: frozenset[str] = frozenset()
-    key: str = ""
 
 
 class Link(NamedTuple):
     """From a definition to text of its own that is under guards ("text"), to another definition, to
-    a whole module ("module"), to what a module calls by a
-    name not known here ("attribute"), or to modules of a package ("import", "discovery")."""
+    a whole module ("module"), to what a module calls by a name not known here ("attribute"), or to
+    modules of a package ("import", "discovery")."""
 
     kind: str
     module: str
@@ -70,59 +44,18 @@ class _Scope(NamedTuple):
     of_class: bool = False
 
 
-def imported(node: ast.stmt, package: str) -> Iterator[tuple[str, Alias]]:
-    """The names that an import statement in a module of the package binds."""
-    if isinstance(node, ast.Import):
-        for name in node.names:
-            head = name.name.split(".")[0]
-            yield name.asname or head, Alias(name.name if name.asname else head)
-    elif isinstance(node, ast.ImportFrom):
-        above = package.split(".")[: len(package.split(".")) - node.level + 1]
-        base = ".".join([*(above if node.level else []), *filter(None, [node.module])])
-        for name in node.names:
-            yield name.asname or name.name, Alias(base, name.name)
-
-
-def bound(nodes: list[ast.stmt], package: str) -> dict[str, Alias | None]:
-    """The names that statements bind in their own scope; those that imports bind with their aim."""
-    names: dict[str, Alias | None] = {}
-    elsewhere: set[str] = set()
-    waiting: list[ast.AST] = [*reversed(nodes)]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names |= dict(imported(node, package))
-        elif isinstance(node, ast.Global | ast.Nonlocal):
-            elsewhere |= set(node.names)
-        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            names.setdefault(node.id, None)
-        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-            names[node.name] = None
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names[node.name] = None
-        elif not isinstance(node, (ast.Lambda, *COMPREHENSIONS)):
-            waiting += reversed(list(ast.iter_child_nodes(node)))
-    return {name: alias for name, alias in names.items() if name not in elsewhere}
-
-
 class Shaper:
     """Shapes the statements of one definition.
 
     Args:
-        package: of the module that they stand in, for relative imports.
+        names: what names stand for.
+        module: that they stand in; None: the cells of a notebook, names that they bind are theirs.
         own: the name that they define there.
-        find: what a module-level name, or an alias, followed by attributes stands for.
-        constant: the value of a definition that is a constant, else None.
     """
 
-    def __init__(
-        self,
-        package: str,
-        own: str,
-        find: Callable[[str | Alias, list[str]], Found | None],
-        constant: Callable[[Found], object],
-    ) -> None:
-        self.package, self.own, self.find, self.constant = package, own, find, constant
+    def __init__(self, names: Names, module: Module | None, own: str) -> None:
+        self.names, self.module, self.own = names, module, own
+        self.package = module.package if module else ""
         self.scopes: list[_Scope] = []
         self.cells: _Scope | None = None
         self.guards: list[Guard] = []
@@ -130,10 +63,9 @@ class Shaper:
         self.arguments: set[str] = set()
         self.strings: set[str] = set()
 
-    def shape(self, nodes: list[ast.stmt], local: bool = False) -> Shape:
-        """`local`: names that these statements bind are theirs (the cells of a notebook)."""
-        if local:
-            self.cells = _Scope(bound(nodes, self.package))
+    def shape(self, nodes: list[ast.stmt]) -> Shape:
+        if not self.module:
+            self.cells = _Scope(bound(nodes, ""))
             self.scopes.append(self.cells)
         tree = self.block(nodes)
         return Shape(tree, tuple(self.links), frozenset(self.arguments), frozenset(self.strings))
@@ -199,21 +131,18 @@ class Shaper:
             if name in scope.names and (not scope.of_class or depth == 0):
                 alias = scope.names[name]
                 lazy = scope is not self.cells
-                return (self.find(alias, attributes), lazy) if alias else (None, False)
-        return self.find(name, attributes), False
+                return (self.names.followed(alias, attributes), lazy) if alias else (None, False)
+        return self.names.find(self.module, name, attributes), False
 
-    def reference(self, name: str, attributes: list[str], whole: bool = True) -> object:
+    def reference(self, name: str, attributes: list[str]) -> object:
         found, lazy = self.look_up(name, attributes)
         if found is None:
             return ("Name", name, *attributes)
         if found.kind == "external":
             return ("external", found.module)
         if found.kind == "missing":
-            if not (found.name.startswith("__") and found.name.endswith("__")):
-                self.link("missing", found.module, found.name, lazy)
             return ("missing", found.name, *found.rest)
-        if found.kind == "definition" or whole:
-            self.link(found.kind, found.module, found.name, lazy)
+        self.link(found.kind, found.module, found.name, lazy)
         return ("link", *found.rest)
 
     def Name(self, node: ast.Name) -> object:
@@ -234,24 +163,18 @@ class Shaper:
             self.strings.add(node.value)
         return ("Constant", repr(node.value))
 
-    def quietly(self, node: ast.AST) -> object:
-        """As `visit`, but strings in it name nothing."""
+    def quietly(self, take: Callable[[Any], object], node: Any) -> object:
+        """What `take` shapes, but strings in it name nothing."""
         before = set(self.strings)
-        shape = self.visit(node)
+        shape = take(node)
         self.strings = before
         return shape
 
     def Compare(self, node: ast.Compare) -> object:
-        return self.quietly_plain(node)
-
-    def quietly_plain(self, node: ast.AST) -> object:
-        before = set(self.strings)
-        shape = self.plain(node)
-        self.strings = before
-        return shape
+        return self.quietly(self.plain, node)
 
     def Subscript(self, node: ast.Subscript) -> object:
-        return self.plain(node, slice=self.quietly(node.slice))
+        return self.plain(node, slice=self.quietly(self.visit, node.slice))
 
     # -- what is reached under a condition
 
@@ -268,7 +191,7 @@ class Shaper:
         keys = [self.known(key) for key in node.keys]
 
         def row(key: ast.expr | None, value: ast.expr) -> object:
-            return self.quietly(key) if key else None, self.visit(value)
+            return self.quietly(self.visit, key) if key else None, self.visit(value)
 
         takes = [partial(row, *pair) for pair in zip(node.keys, node.values, strict=True)]
         if not rows_of(keys):
@@ -285,7 +208,7 @@ class Shaper:
         """A table's key: a string, or a name of one."""
         name, attributes = chain(key) if key is not None else (None, [])
         found = self.look_up(name, attributes)[0] if name else None
-        return self.constant(found) if found else getattr(key, "value", None)
+        return self.names.constant(found) if found else getattr(key, "value", None)
 
     def DictComp(self, node: ast.DictComp) -> object:
         rows = getattr(node.generators[0].iter, "elts", [])
@@ -342,7 +265,7 @@ class Shaper:
         """A class's annotations say what its fields are; elsewhere they are words."""
         said = None
         if self.scopes and self.scopes[-1].of_class:
-            said = self.quietly(node.annotation)
+            said = self.quietly(self.visit, node.annotation)
         return ("AnnAssign", said, self.visit(node.target), self.visit(node.value))
 
     # -- calls that choose by name
@@ -355,11 +278,11 @@ class Shaper:
             name, attributes = chain(node.args[0])
             found, lazy = self.look_up(name, attributes) if name else (None, False)
             if found is not None and found.kind == "module":
-                rest = tuple(map(self.quietly, node.args[2:]))
+                rest = tuple(self.quietly(self.visit, each) for each in node.args[2:])
                 if wanted := string(node.args[1]):
                     return ("getattr", self.reference(name, [*attributes, wanted]), rest)
                 self.link("attribute", found.module, "", lazy)
-                return ("getattr", "link", self.quietly(node.args[1]), rest)
+                return ("getattr", "link", self.quietly(self.visit, node.args[1]), rest)
         if called in ("iter_modules", "walk_packages"):
             self.link("discovery", self.package, "", lazy=True)
         if called in ("import_module", "__import__") and node.args:
@@ -388,15 +311,6 @@ def undocumented(node: ast.FunctionDef | ast.ClassDef) -> list[ast.stmt]:
     return node.body[1:] if documented else node.body
 
 
-def chain(node: ast.expr) -> tuple[str | None, list[str]]:
-    """`a.b.c` as a name and its attributes; None where something else than a name begins it."""
-    attributes: list[str] = []
-    while isinstance(node, ast.Attribute):
-        attributes.insert(0, node.attr)
-        node = node.value
-    return (node.id, attributes) if isinstance(node, ast.Name) else (None, [])
-
-
 def string(node: ast.AST) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
@@ -410,61 +324,3 @@ def rows_of(keys: list[Any]) -> frozenset[str]:
     """The keys of a table; none where they are not all strings."""
     table = len(keys) > 1 and all(isinstance(key, str) for key in keys)
     return frozenset(keys) if table else frozenset()
-
-
-def run_option(node: ast.AST) -> str | None:
-    """The option's name in `options.name` or `config.options.name`."""
-    name, attributes = chain(node) if isinstance(node, ast.Attribute) else (None, [])
-    parts = [part for part in (name, *attributes) if part not in (None, "self", *OF_THE_RUN)]
-    return parts[0] if name and len(parts) == 1 and {name, *attributes} & {*OF_THE_RUN} else None
-
-
-def decided(guard: Guard, values: Mapping[str, Any], rows: frozenset[str]) -> bool:
-    """Whether a run with these values, which looks up these rows, can come there."""
-    if guard.test is None:
-        wanted = guard.keys & rows
-        return not wanted or guard.key in wanted
-    outcome = evaluated(guard.test, values)
-    return outcome is UNKNOWN or bool(outcome) == guard.holds
-
-
-UNKNOWN = object()
-
-
-def evaluated(node: ast.expr, values: Mapping[str, Any]) -> Any:
-    """The value of a test of a run's options, UNKNOWN where it is one of something else."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Tuple | ast.List | ast.Set):
-        parts = [evaluated(each, values) for each in node.elts]
-        return UNKNOWN if UNKNOWN in parts else parts
-    if isinstance(node, ast.Name) and node.id in GIVEN:
-        return values.get(node.id, UNKNOWN)
-    if isinstance(node, ast.Attribute):
-        return values.get(run_option(node), UNKNOWN)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        value = evaluated(node.operand, values)
-        return UNKNOWN if value is UNKNOWN else not value
-    if isinstance(node, ast.BoolOp):
-        parts = [evaluated(each, values) for each in node.values]
-        ends = isinstance(node.op, ast.Or)
-        if any(part is not UNKNOWN and bool(part) == ends for part in parts):
-            return ends
-        return UNKNOWN if UNKNOWN in parts else not ends
-    if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        return compared(
-            node.ops[0], *(evaluated(e, values) for e in (node.left, *node.comparators))
-        )
-    return UNKNOWN
-
-
-def compared(kind: ast.cmpop, left: Any, right: Any) -> Any:
-    if UNKNOWN in (left, right):
-        return UNKNOWN
-    if isinstance(kind, ast.Eq | ast.Is):
-        return left == right
-    if isinstance(kind, ast.NotEq | ast.IsNot):
-        return left != right
-    if isinstance(kind, ast.In | ast.NotIn) and isinstance(right, list):
-        return (left in right) == isinstance(kind, ast.In)
-    return UNKNOWN

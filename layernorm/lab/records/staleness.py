@@ -14,8 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from layernorm.lab.records.closure import PACKAGE, Code, Name
+from layernorm.lab.records.closure import Code
 from layernorm.lab.records.environment import environment as where
+from layernorm.lab.records.names import PACKAGE, Name
 from layernorm.lab.records.record import Record, RecordError
 
 Root = str | ModuleType | Callable[..., Any]
