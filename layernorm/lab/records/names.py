@@ -237,12 +237,13 @@ class Names:
 
     def constant(self, found: Found) -> object:
         """The value of `NAME = "text"`, also among several: `ONE, TWO = "one", "two"`."""
-        nodes = self.module(found.module).definitions[found.name] if found.name else []
-        for node in nodes if found.kind == "definition" else ():
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name | ast.Tuple):
-                targets = getattr(node.targets[0], "elts", [node.targets[0]])
-                values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
-                for target, value in zip(targets, values, strict=False):
+        defined = found.kind == "definition"
+        for node in self.module(found.module).definitions[found.name] if defined else ():
+            if isinstance(node, ast.Assign):
+                sides = node.targets[0], node.value
+                several = all(isinstance(side, ast.Tuple) for side in sides)
+                pairs = zip(*(side.elts for side in sides), strict=False) if several else [sides]
+                for target, value in pairs:
                     if isinstance(target, ast.Name) and target.id == found.name:
                         return getattr(value, "value", None)
         return None

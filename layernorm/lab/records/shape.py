@@ -80,10 +80,9 @@ class Shaper:
 
     def plain(self, node: ast.AST, **changed: object) -> object:
         """Empty fields are left out, as Python's versions differ in them."""
-        fields = {name: value for name, value in ast.iter_fields(node) if value not in (None, [])}
-        kept = {name: value if name in changed else self.visit(value)
-                for name, value in fields.items() if name not in changed} | changed  # fmt: skip
-        return (type(node).__name__, *sorted((n, v) for n, v in kept.items() if v is not None))
+        fields = {name: self.visit(value) for name, value in ast.iter_fields(node)
+                  if name not in changed and value not in (None, [])}  # fmt: skip
+        return (type(node).__name__, *sorted((fields | changed).items()))
 
     def block(self, nodes: list[ast.stmt]) -> tuple:
         """Statements; what follows `if test: return` is reached where the test fails."""
@@ -97,12 +96,12 @@ class Shaper:
         return tuple(shapes)
 
     def guard(self, test: ast.expr, holds: bool) -> list[Guard]:
-        return [Guard(test, holds)] if any(map(self.of_the_run, ast.walk(test))) else []
-
-    def of_the_run(self, node: ast.AST) -> bool:
-        if isinstance(node, ast.Name) and node.id in GIVEN:
-            return any(node.id in scope.arguments for scope in self.scopes)
-        return run_option(node) is not None
+        """One, if the test is of the run's own choice."""
+        given = {name for scope in self.scopes for name in scope.arguments.intersection(GIVEN)}
+        for node in ast.walk(test):
+            if run_option(node) or (isinstance(node, ast.Name) and node.id in given):
+                return [Guard(test, holds)]
+        return []
 
     def under(self, guards: list[Guard], take: Callable[[], object]) -> object:
         """What `take` shapes; where it is under guards, it becomes a link of its own."""
@@ -148,9 +147,7 @@ class Shaper:
     def Name(self, node: ast.Name) -> object:
         if isinstance(node.ctx, ast.Load):
             return self.reference(node.id, [])
-        if not self.scopes:  # at the module's level names do not count
-            return ("Name", node.id == self.own)
-        return ("Name", node.id)
+        return ("Name", node.id if self.scopes else node.id == self.own)
 
     def Attribute(self, node: ast.Attribute) -> object:
         name, attributes = chain(node)
@@ -188,68 +185,64 @@ class Shaper:
     IfExp = If
 
     def Dict(self, node: ast.Dict) -> object:
-        keys = [self.known(key) for key in node.keys]
+        takes = [partial(self.row, *pair) for pair in zip(node.keys, node.values, strict=True)]
+        table = self.table([self.known(key) for key in node.keys], takes)
+        return table or ("Dict", *(take() for take in takes))
 
-        def row(key: ast.expr | None, value: ast.expr) -> object:
-            return self.quietly(self.visit, key) if key else None, self.visit(value)
+    def DictComp(self, node: ast.DictComp) -> object:
+        """`{row.name: row for row in [Row("name", ...), ...]}` is a table, too."""
+        rows = getattr(node.generators[0].iter, "elts", [])
+        names = [string(row.args[0]) if isinstance(row, ast.Call) and row.args else None
+                 for row in rows if ast.unparse(node.key).endswith(".name")]  # fmt: skip
+        return self.table(names, [partial(self.visit, row) for row in rows]) or self.inner(node)
 
-        takes = [partial(row, *pair) for pair in zip(node.keys, node.values, strict=True)]
-        if not rows_of(keys):
-            return ("Dict", *(take() for take in takes))
-        return self.table(dict(zip(keys, takes, strict=True)))
+    def row(self, key: ast.expr | None, value: ast.expr) -> object:
+        return self.quietly(self.visit, key) if key else None, self.visit(value)
 
-    def table(self, rows: dict[str, Callable[[], object]]) -> object:
-        """Every row by itself, so that another row makes no difference to it."""
-        for key, take in rows.items():
-            self.under([Guard(keys=frozenset(rows), key=key)], take)
+    def table(self, keys: list[object], takes: list[Callable[[], object]]) -> object:
+        """Every row by itself, so that another one makes no difference to it; None if this is no
+        table."""
+        if len(keys) < 2 or not all(isinstance(key, str) for key in keys):
+            return None
+        for key, take in dict(zip(keys, takes, strict=True)).items():
+            self.under([Guard(keys=frozenset(keys), key=key)], take)
         return "table"
 
     def known(self, key: ast.expr | None) -> object:
         """A table's key: a string, or a name of one."""
-        name, attributes = chain(key) if key is not None else (None, [])
+        name, attributes = chain(key)
         found = self.look_up(name, attributes)[0] if name else None
         return self.names.constant(found) if found else getattr(key, "value", None)
 
-    def DictComp(self, node: ast.DictComp) -> object:
-        rows = getattr(node.generators[0].iter, "elts", [])
-        keys = [first_string(row) for row in rows]
-        table = rows_of(keys) if ast.unparse(node.key).endswith(".name") else frozenset()
-        if not table:
-            return self._comprehension(node)
-        return self.table(
-            {key: partial(self.visit, row) for key, row in zip(keys, rows, strict=True)}
-        )
-
     # -- scopes
 
-    def _comprehension(self, node: ast.AST) -> object:
-        names: dict[str, None] = {}
-        for generator in node.generators:
-            names |= {n.id: None for n in ast.walk(generator.target) if isinstance(n, ast.Name)}
-        with self.scope(_Scope(names)):
+    def inner(self, node: ast.AST) -> object:
+        """A comprehension."""
+        targets = [each for generator in node.generators for each in ast.walk(generator.target)]
+        with self.scope(_Scope({n.id: None for n in targets if isinstance(n, ast.Name)})):
             return self.plain(node)
 
-    ListComp = SetComp = GeneratorExp = _comprehension
+    ListComp = SetComp = GeneratorExp = inner
 
     def function(self, node: ast.FunctionDef | ast.Lambda) -> object:
-        arguments = node.args
-        defaults = [*arguments.defaults, *filter(None, arguments.kw_defaults)]
-        self.arguments |= {text for default in defaults if (text := string(default))}
-        outside = tuple(self.visit(default) for default in defaults)
-        outside += tuple(self.visit(each) for each in getattr(node, "decorator_list", []))
-        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        starred = [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
+        its = node.args
+        defaults = [*its.defaults, *filter(None, its.kw_defaults)]
+        self.arguments |= set(filter(None, map(string, defaults)))
+        outside = tuple(map(self.visit, [*defaults, *getattr(node, "decorator_list", [])]))
+        starred = filter(None, (its.vararg, its.kwarg))
+        every = [*its.posonlyargs, *its.args, *its.kwonlyargs, *starred]
         form = tuple(
             (a.arg, "constexpr" in ast.unparse(a.annotation) if a.annotation else False)
-            for a in (*every, *starred)
+            for a in every
         )
-        counts = len(arguments.posonlyargs), len(arguments.args), bool(arguments.vararg)
-        inside = [ast.Return(node.body)] if isinstance(node, ast.Lambda) else undocumented(node)
-        names = bound(inside, self.package) | {a.arg: None for a in (*every, *starred)}
-        given = frozenset(a.arg for a in (*every, *starred))
-        own = not self.scopes or isinstance(node, ast.Lambda)
-        name = None if own else node.name
-        with self.scope(_Scope(names, given)):
+        counts = len(its.posonlyargs), len(its.args), bool(its.vararg)
+        nameless = isinstance(node, ast.Lambda)
+        inside = [ast.Return(node.body)]
+        if not nameless:
+            inside = node.body[ast.get_docstring(node, clean=False) is not None :]
+        name = None if nameless or not self.scopes else node.name
+        given = frozenset(a.arg for a in every)
+        with self.scope(_Scope(bound(inside, self.package) | dict.fromkeys(given), given)):
             return (type(node).__name__, name, form, counts, outside, self.block(inside))
 
     FunctionDef = AsyncFunctionDef = Lambda = function
@@ -257,7 +250,7 @@ class Shaper:
     def ClassDef(self, node: ast.ClassDef) -> object:
         outside = tuple(self.visit(n) for n in (node.bases, node.keywords, node.decorator_list))
         name = node.name if self.scopes else None
-        inside = undocumented(node)
+        inside = node.body[ast.get_docstring(node, clean=False) is not None :]
         with self.scope(_Scope(bound(inside, self.package), of_class=True)):
             return ("ClassDef", name, outside, self.block(inside))
 
@@ -273,7 +266,7 @@ class Shaper:
     def Call(self, node: ast.Call) -> object:
         called = ast.unparse(node.func).rpartition(".")[2]
         values = [*node.args, *(keyword.value for keyword in node.keywords)]
-        self.arguments |= {text for value in values if (text := string(value))}
+        self.arguments |= set(filter(None, map(string, values)))
         if called == "getattr" and len(node.args) > 1:
             name, attributes = chain(node.args[0])
             found, lazy = self.look_up(name, attributes) if name else (None, False)
@@ -291,36 +284,16 @@ class Shaper:
 
     def beginning(self, node: ast.expr) -> str:
         """What is known of a module's name, ending with a dot if more comes."""
-        if text := string(node):
-            return text
-        if not isinstance(node, ast.JoinedStr):
-            return ""
         known = ""
-        for part in node.values:
-            if isinstance(part, ast.FormattedValue):
-                if ast.unparse(part.value) in ("__name__", "__package__"):
-                    known += self.package
-                    continue
+        for part in node.values if isinstance(node, ast.JoinedStr) else [node]:
+            if not isinstance(part, ast.FormattedValue):
+                known += string(part) or ""
+            elif ast.unparse(part.value) in ("__name__", "__package__"):
+                known += self.package
+            else:
                 break
-            known += str(part.value)
         return known
-
-
-def undocumented(node: ast.FunctionDef | ast.ClassDef) -> list[ast.stmt]:
-    documented = ast.get_docstring(node, clean=False) is not None
-    return node.body[1:] if documented else node.body
 
 
 def string(node: ast.AST) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
-
-
-def first_string(node: ast.AST) -> str | None:
-    """The name of a table's row, `Row("name", ...)`."""
-    return string(node.args[0]) if isinstance(node, ast.Call) and node.args else None
-
-
-def rows_of(keys: list[Any]) -> frozenset[str]:
-    """The keys of a table; none where they are not all strings."""
-    table = len(keys) > 1 and all(isinstance(key, str) for key in keys)
-    return frozenset(keys) if table else frozenset()
