@@ -20,9 +20,8 @@ ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
 class Link(NamedTuple):
-    """From a definition to text of its own that is under guards ("text"), to another definition, to
-    a whole module ("module"), to what a module calls by a name not known here ("attribute"), or to
-    modules of a package ("import", "discovery")."""
+    """To the definition's own text under guards ("text"), a "definition", a "module" as a whole, of
+    a module an "attribute" not known here, or modules of a package ("import", "discovery")."""
 
     kind: str
     module: str
@@ -151,20 +150,22 @@ class Shaper:
 
     def Attribute(self, node: ast.Attribute) -> object:
         name, attributes = chain(node)
-        if name is None or not isinstance(node.ctx, ast.Load):
-            return self.plain(node)
-        return self.reference(name, attributes)
+        read = name is not None and isinstance(node.ctx, ast.Load)
+        return self.reference(name, attributes) if read else self.plain(node)
 
     def Constant(self, node: ast.Constant) -> object:
         if isinstance(node.value, str):
             self.strings.add(node.value)
         return ("Constant", repr(node.value))
 
+    def JoinedStr(self, node: ast.JoinedStr) -> object:
+        """Python 3.12 adds empty texts."""
+        return self.plain(ast.JoinedStr([part for part in node.values if string(part) != ""]))
+
     def quietly(self, take: Callable[[Any], object], node: Any) -> object:
         """What `take` shapes, but strings in it name nothing."""
         before = set(self.strings)
-        shape = take(node)
-        self.strings = before
+        shape, self.strings = take(node), before
         return shape
 
     def Compare(self, node: ast.Compare) -> object:
@@ -224,7 +225,7 @@ class Shaper:
 
     ListComp = SetComp = GeneratorExp = inner
 
-    def function(self, node: ast.FunctionDef | ast.Lambda) -> object:
+    def function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> object:
         its = node.args
         defaults = [*its.defaults, *filter(None, its.kw_defaults)]
         self.arguments |= set(filter(None, map(string, defaults)))
