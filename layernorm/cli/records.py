@@ -78,6 +78,6 @@ def confirm_records(
     for answer in answers:
         typer.echo(answer)
     if not answers:
-        typer.echo(f"no published run of {name}, {profile}, is stale")
+        typer.echo(f"none of these published runs of {name}, {profile}, is stale")
     if not all(answer.confirmed for answer in answers):
         raise typer.Exit(1)

@@ -4,12 +4,16 @@ from dataclasses import replace
 
 import pytest
 from lab.experiments import toy_experiment
-from lab.experiments.toy_experiment import COMPARISONS, EXPERIMENT, Here
+from lab.experiments.toy_experiment import COMPARISONS, EXPERIMENT, MARGIN, Here
+from typer.testing import CliRunner
 
+from layernorm.cli import app
 from layernorm.lab import records
+from layernorm.lab.analysis.curves import over_seconds
 from layernorm.lab.experiments import run
 from layernorm.lab.experiments import sweep as engine
 from layernorm.lab.experiments.confirm import confirm
+from layernorm.lab.experiments.contrasts import less
 from layernorm.lab.experiments.planning import Sweep
 from layernorm.lab.experiments.sweep import carry_out
 from layernorm.lab.records.published import published
@@ -129,6 +133,36 @@ def test_a_plan_that_compares_nothing_confirms_the_same_bits_alone(publish, monk
         "other bits, and the plan compares none of its metrics"
     }
     assert all(answered(confirm("toy", "plain", seed=0)).values())
+
+
+def test_times_are_those_of_the_published_run(publish, monkeypatch):
+    """The fresh run shared the machine with others; a metric over seconds must not see it."""
+    row = COMPARISONS.rows[0]
+    contrast = less("layer", "none", over_seconds("test_nll"))
+    plan = replace(COMPARISONS, rows=(replace(row, contrast=contrast),))
+    monkeypatch.setattr(toy_experiment, "EXPERIMENT", replace(EXPERIMENT, comparisons=plan))
+
+    def quicker(record):
+        seconds = 0.1 if record.config["arm"] == "layer" else 1.0
+        return replace(older(record, 0.1), timing={"seconds_per_update": seconds})
+
+    publish("plain", quicker)
+    (answer,) = confirm("toy", "plain", arms=["layer"])
+    assert answer.confirmed
+    assert answer.off == {MARGIN.of: pytest.approx(0, abs=1e-3)}
+
+
+def test_the_command_says_what_came_of_each_arm(publish):
+    publish("plain", lambda record: older(record, record.config["seed"] * 0.0011))
+    command = ["records", "confirm", "toy", "--profile", "plain", "--arm", "layer"]
+    said = CliRunner().invoke(app, [*command, "--seed", "1"])
+    assert said.exit_code == 1
+    assert said.stdout.startswith("layer, seed 1: not confirmed, 0.1 is allowed; off by shares")
+    said = CliRunner().invoke(app, command)
+    assert (said.exit_code, said.stdout) == (0, "layer, seed 0: confirmed, the same bits\n")
+    assert said.stderr == "1 of 1: layer seed 0\n"
+    said = CliRunner().invoke(app, command)
+    assert (said.exit_code, said.stdout) == (0, "none of these published runs of toy, plain, is stale\n")
 
 
 def test_a_diverged_run_is_far_from_one_that_is_not(publish):
