@@ -15,6 +15,8 @@ SLOW = [
     "lab/claims/test_claims.py",
     "lab/data/test_cloze.py",
     "lab/experiments",
+    "lab/records/test_offline.py",
+    "lab/records/test_staleness.py",
     "lab/test_invariance_figure.py",
     "library/test_modules_graphs.py",
 ]

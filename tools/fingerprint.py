@@ -8,7 +8,6 @@ and an import of something that was only moved is the same import. Prose counts 
 which asks for no execution."""
 
 import ast
-import json
 import re
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,9 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbformat import NotebookNode
 from pairs import ROOT, code_cells, digest, key
 
-from layernorm.lab.records.closure import CELLS, PACKAGE, Code, Reached
+from layernorm.lab.records.closure import CELLS, Code, Reached
+from layernorm.lab.records.names import PACKAGE
+from layernorm.lab.records.published import values
 
 
 def statements(cell: NotebookNode) -> list[ast.stmt]:
@@ -48,16 +49,6 @@ def reached(notebook: NotebookNode, name: str, root: Path = ROOT) -> Reached:
     return code.reach([CELLS], keep=keep)
 
 
-def values(path: Path) -> str:
-    """The content of a published file but for the digests of the code that made it."""
-    document = json.loads(path.read_text(encoding="utf-8"))
-    shared = document.get("shared", {})
-    for run in document.get("runs", []):
-        run.pop("digest", None)
-        run["environment"] = shared[run["environment"]]
-    return digest(document.get("runs"))
-
-
 def records_named(strings: frozenset[str], root: Path) -> list[Path]:
     """The published records whose experiment one of the strings names."""
     published = sorted((root / PACKAGE).rglob("records/published/*.json"))
@@ -76,5 +67,5 @@ def fingerprint(notebook: NotebookNode, name: str, root: Path = ROOT) -> dict[st
         "text": digest([key(cell) for cell in notebook.cells]),
         "code": digest([(tags, tree) for tags, tree, *_ in shape]),
         "definitions": found.digest,
-        "records": digest([(path.name, values(path)) for path in records]),
+        "records": digest([(path.name, digest(values(path.read_bytes()))) for path in records]),
     }

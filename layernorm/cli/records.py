@@ -1,8 +1,7 @@
-"""The commands `layernorm records list|add`."""
+"""The commands `layernorm records list|add|confirm`."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,7 +31,7 @@ def list_records() -> None:
 
 @app.command("add")
 def add_records(
-    paths: Annotated[list[Path], typer.Argument(help="Run files, or folders that hold some.")],
+    paths: Annotated[list[str], typer.Argument(help="Run files, or folders that hold some.")],
     replace: Annotated[
         bool, typer.Option("--replace", help="Drop the sweeps' other published runs.")
     ] = False,
@@ -45,3 +44,40 @@ def add_records(
 
     for path in records.publish(paths, replace=replace):
         typer.echo(path)
+
+
+@app.command("confirm")
+def confirm_records(
+    name: Annotated[str, typer.Argument(help="The experiment.")],
+    profile: Annotated[str, typer.Option(help="book, standard or paper.")] = "standard",
+    arms: Annotated[
+        list[str] | None, typer.Option("--arm", help="Repeat it. Default: all that are stale.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Default: the plan's first.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Default: as the cores allow.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Default: as published.")] = None,
+) -> None:
+    """Run stale published arms once more: do they still give the same?
+
+    An arm is confirmed by the same bits, or by differences below a tenth of the plan's margins.
+    """
+    from layernorm.lab.experiments.confirm import confirm
+
+    def progress(ended: int, known: int, run: str) -> None:
+        typer.echo(f"{ended} of {known}: {run}", err=True)
+
+    answers = confirm(
+        name,
+        profile,
+        arms=arms or (),
+        seed=seed,
+        workers=workers,
+        threads=threads,
+        progress=progress,
+    )
+    for answer in answers:
+        typer.echo(answer)
+    if not answers:
+        typer.echo(f"none of these published runs of {name}, {profile}, is stale")
+    if not all(answer.confirmed for answer in answers):
+        raise typer.Exit(1)

@@ -145,25 +145,6 @@ class Layer:
                 x = F.dropout(x, self.dropout, self.training)
         return x, [torch.stack(s) for s in zip(*last, strict=True)]
 
-    def _computer(self, kind: str, x: Tensor, projection: bool = False):
-        """The module whose function computes this layer for x."""
-        if self.backend == "reference":
-            return definition
-        if reason := fused.seen_through():
-            if self.backend == "fused":
-                raise ValueError(f'backend "fused" cannot compute this: {reason}; use "auto"')
-            return definition
-        fast = gpu if x.is_cuda else cpu
-        unsupported = fast.unsupported(kind, x.device.type, x.dtype, projection)
-        reason = unsupported or fast.missing()
-        if reason is None and (self.backend == "fused" or fast.faster(kind, x, self.hidden_size)):
-            return fast
-        if self.backend == "fused":
-            raise ValueError(f'backend "fused" cannot compute this: {reason}; use "auto"')
-        if reason and not unsupported:
-            fused.warn_once(reason)
-        return definition
-
     def extra_repr(self) -> str:
         """As torch prints its layers: what differs from the defaults."""
         return self._printed(
@@ -171,6 +152,26 @@ class Layer:
             dropout=0, bidirectional=False, eps=1e-5, variant="paper", forget_bias=0,
             learn_initial_state=False, backend="auto",
         )  # fmt: skip
+
+
+def _computer(layer: Layer, kind: str, x: Tensor, projection: bool = False):
+    """The module whose function computes a layer for x; `BatchNormLSTM` is a `Layer` without."""
+    if layer.backend == "reference":
+        return definition
+    if reason := fused.seen_through():
+        if layer.backend == "fused":
+            raise ValueError(f'backend "fused" cannot compute this: {reason}; use "auto"')
+        return definition
+    fast = gpu if x.is_cuda else cpu
+    unsupported = fast.unsupported(kind, x.device.type, x.dtype, projection)
+    reason = unsupported or fast.missing()
+    if reason is None and (layer.backend == "fused" or fast.faster(kind, x, layer.hidden_size)):
+        return fast
+    if layer.backend == "fused":
+        raise ValueError(f'backend "fused" cannot compute this: {reason}; use "auto"')
+    if reason and not unsupported:
+        fused.warn_once(reason)
+    return definition
 
 
 class LayerNormLSTM(Layer, LSTMParameters):
@@ -227,7 +228,7 @@ class LayerNormLSTM(Layer, LSTMParameters):
         self._build(*layers, device, dtype, backend, learn_initial_state)
 
     def _sequence(self, x, batch_sizes, states, weights, reverse: bool):
-        computer = self._computer("lstm", x, self.proj_size > 0)
+        computer = _computer(self, "lstm", x, self.proj_size > 0)
         return computer.lstm(x, batch_sizes, *states, weights, self.eps, self.variant, reverse)
 
 
@@ -271,7 +272,7 @@ class LayerNormGRU(Layer, GRUParameters):
         self._build(*layers, device, dtype, backend, learn_initial_state)
 
     def _sequence(self, x, batch_sizes, states, weights, reverse: bool):
-        computer = self._computer("gru", x)
+        computer = _computer(self, "gru", x)
         return computer.gru(x, batch_sizes, *states, weights, self.eps, reverse)
 
 
@@ -317,4 +318,4 @@ class LayerNormRNN(Layer, RNNParameters):
 
     def _sequence(self, x, batch_sizes, states, weights, reverse: bool):
         settings = weights, self.eps, reverse, self.nonlinearity
-        return self._computer("rnn", x).rnn(x, batch_sizes, *states, *settings)
+        return _computer(self, "rnn", x).rnn(x, batch_sizes, *states, *settings)

@@ -1,7 +1,8 @@
 """Verdicts as they were decided last, in `verdicts.json`, so that listing them decides nothing.
 
-Each stands beside digests of the code and of the records that decided it. A digest over the bytes
-of all files answers first whether anything changed at all, in milliseconds.
+Each stands beside digests of the code, the rule (that of an experiment is made from its rows) and
+the records that decided it. A digest over the bytes of all files answers first whether anything
+changed at all, in milliseconds.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Stored:
 
     def _current(self, claim: Claim) -> bool:
         stored = self.verdicts.get(claim.id)
-        if stored is None or stored.get("records") != self.records(claim):
+        if stored is None or any(stored.get(k) != v for k, v in self._judged_by(claim).items()):
             return False
         return not staleness.changed(stored["code"], RUN, {})
 
@@ -63,8 +64,7 @@ class Stored:
         """
         for claim, finding in decided:
             told = {name: getattr(finding, name) for name in FIELDS if getattr(finding, name)}
-            origin = {"code": code(claim), "records": self.records(claim)}
-            self.verdicts[claim.id] = {**told, **origin}
+            self.verdicts[claim.id] = {**told, "code": code(claim), **self._judged_by(claim)}
         known = [claim for claim in known if claim.id in self.verdicts]
         self.verdicts = {claim.id: self.verdicts[claim.id] for claim in known}
         self.bytes = ""
@@ -73,16 +73,17 @@ class Stored:
         text = json.dumps(content, indent=1, ensure_ascii=False)
         self.file.write_text(text + "\n", encoding="utf-8")
 
-    def records(self, claim: Claim) -> str:
-        """Return the digest of the records that decide a claim, all that are published; "" if no
-        record does."""
-        return self._records if claim.kind == "experiment" else ""
+    def _judged_by(self, claim: Claim) -> dict[str, str]:
+        """Return the digests of a claim's rule, and of all published records if they decide it."""
+        records = self._records if claim.kind == "experiment" else ""
+        return {"rule": _hash([(claim.rule or "").encode()]), "records": records}
 
     @cached_property
     def _records(self) -> str:
         folder = published.published_folder()
         files = sorted(folder.iterdir(), key=lambda file: file.name) if folder.is_dir() else []
-        return _hash(file.read_bytes() for file in files)
+        runs = (json.dumps(published.values(file.read_bytes())) for file in files)
+        return _hash(text.encode() for text in runs)
 
 
 def code(claim: Claim) -> str:

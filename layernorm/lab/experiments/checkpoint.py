@@ -21,12 +21,13 @@ from torch import Tensor
 
 
 def write(path: Path, state: dict[str, Any]) -> None:
-    """Puts the state in place of an earlier one: temporary name, fsync, rename. Its hash leads.
+    """Puts the state in place of an earlier one: temporary name, fsync, rename. Its hash leads,
+    and it names the run that it is of, whose key the file is called after.
 
     Raises `OSError` (a full disk, no permission): the earlier one is then still there, whole.
     """
     buffer = io.BytesIO()
-    torch.save(state, buffer)
+    torch.save({**state, "run": path.stem}, buffer)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
@@ -55,7 +56,13 @@ def read(path: Path) -> dict[str, Any]:
     digest, archive = content[:32], content[32:]
     if hashlib.sha256(archive).digest() != digest:
         raise ValueError(f"{path} is damaged: its content does not have the hash it begins with")
-    return torch.load(io.BytesIO(archive), map_location="cpu", weights_only=True)
+    try:
+        state = torch.load(io.BytesIO(archive), map_location="cpu", weights_only=True)
+    except Exception as error:  # the hash is right, so somebody wrote this
+        raise ValueError(f"{path} is no checkpoint: {error!r}") from error
+    if not isinstance(state, dict):
+        raise ValueError(f"{path} is no checkpoint: it holds {type(state).__name__}")
+    return state
 
 
 def generators(device: torch.device) -> dict[str, Any]:
@@ -97,20 +104,28 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def left(file: Path | None, code: str) -> dict[str, Any] | None:
-    """The run's checkpoint, if there is one of the code with that digest; another is put aside."""
+    """The checkpoint of the run that the file is called after, if there is one of the code with
+    that digest; another is put aside."""
     if file is None or not file.exists():
         return None
     try:
         state = read(file)
-        if state.get("code") == code:
+        if state.get("run") != file.stem:
+            put_aside(file, "is of another run")
+        elif state.get("code") != code:
+            put_aside(file, "was written by other code")
+        else:
             return state
-        why = "was written by other code"
     except ValueError as error:
-        why = str(error)
+        put_aside(file, str(error))
+    return None
+
+
+def put_aside(file: Path, why: str) -> None:
+    """Give a checkpoint that cannot be used another name, and say so."""
     aside = file.with_suffix(".checkpoint.old")
     file.replace(aside)
     say(f"the checkpoint {why}; it is now {aside.name}, and the run starts anew")
-    return None
 
 
 def check_room(folder: Path, tensors: Iterable[Tensor]) -> None:

@@ -157,6 +157,10 @@ def difference(frame: DataFrame, contrast: Contrast) -> Series:
     arms = tuple(dict.fromkeys(arm for _, arm, _ in contrast))
     total: Any = 0
     for weight, arm, metric in contrast:
-        values = metric(frame, arm, arms) if callable(metric) else final(frame, arm, metric)
-        total = total + weight * values
+        total = total + weight * term(frame, arm, metric, arms)
     return total
+
+
+def term(frame: DataFrame, arm: str, metric: Any, arms: tuple[str, ...]) -> Series:
+    """An arm's metric by seed, as a contrast of these arms takes it."""
+    return metric(frame, arm, arms) if callable(metric) else final(frame, arm, metric)

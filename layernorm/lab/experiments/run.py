@@ -234,9 +234,12 @@ def train(
         with within_memory(on):
             trainer, done = Trainer(experiment, config, on), Progressed()
         if state is not None:
-            trainer.restore(state)
-            vars(done).update(state["done"])
-            _warn_of_another_setting(state, trainer)
+            try:
+                _resume(trainer, done, state)
+            except Exception as error:  # whatever its content leads to
+                checkpoint.put_aside(file, f"is not one of this run ({error!r})")
+                again = {"checkpoint_seconds": checkpoint_seconds, "progress": progress}
+                return train(config, device=device, root=root, **again)
         if file is not None:
             weights = trainer.parameters
             tensors = [*trainer.model.state_dict().values(), *weights, *weights]
@@ -291,6 +294,18 @@ def _updates(
 
 
 ENGINE = (Trainer, Progressed, summary, _updates)  # decide a result, besides the task
+
+
+def _resume(trainer: Trainer, done: Progressed, state: dict[str, Any]) -> None:
+    """Go on from a checkpoint's state; an error if it is not that of such a run."""
+    kinds = {name: type(value) for name, value in vars(done).items()}
+    if {name: type(value) for name, value in state["done"].items()} != kinds:
+        raise ValueError("it does not say how far the run has come")
+    vars(done).update(state["done"])
+    if not 0 < len(done.steps) == len(done.rows):
+        raise ValueError("its curves have no readings")
+    trainer.restore(state)
+    _warn_of_another_setting(state, trainer)
 
 
 class _Keeper:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from layernorm.lab.records.environment import environment
 from layernorm.lab.records.record import (
@@ -24,6 +25,9 @@ from layernorm.lab.records.record import (
 )
 from layernorm.lab.records.staleness import Root
 from layernorm.lab.records.staleness import digest as code_digest
+
+Built = TypeVar("Built")
+UNFIT = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
 
 
 def new(
@@ -90,43 +94,57 @@ def read(path: str | Path) -> Record:
     """The record in a run's file.
 
     Raises:
-        RecordError: the file is missing, truncated, changed since it was written, or of another
-            version; the message names it and says what to do.
+        RecordError: the file is missing, truncated, changed since it was written, of another
+            version, or named after another run; the message names it and says what to do.
     """
     path = Path(path)
-    try:
-        document = parse(path.read_bytes(), str(path), "delete it and run again")
+    if not path.is_file():
+        raise RecordError(
+            f"there is no record {path}" if not path.exists() else f"{path} is no file"
+        )
+    named = re.fullmatch(r"[0-9a-f]{16}\.json", path.name) is not None
+    remedy = "delete it and run again" if named else "a run's file is called <key>.json"
+
+    def build(document: dict[str, Any]) -> Record:
         parts = {**document, "result": decode(document["result"])}
         return Record(**{part: parts[part] for part in PARTS})
-    except FileNotFoundError:
-        raise RecordError(f"there is no record {path}") from None
-    except (KeyError, TypeError, AttributeError) as error:
+
+    record = parse(path.read_bytes(), str(path), remedy, build)
+    if named and record.key != path.stem:
+        of = record.config
         raise RecordError(
-            f"{path} is not a record of a run ({error!r}): delete it and run again"
-        ) from error
+            f"{path} holds the run of another name, {of['experiment']} {of['profile']} {of['arm']} "
+            f"seed {of['seed']}, whose key is {record.key}: {remedy}"
+        )
+    return record
 
 
-def parse(content: bytes, name: str, remedy: str) -> dict[str, Any]:
-    """The JSON object in a sealed file, its schema and its hash checked."""
+def parse(
+    content: bytes, name: str, remedy: str, build: Callable[[dict[str, Any]], Built]
+) -> Built:
+    """What `build` makes of the JSON object in a sealed file, its schema and its hash checked."""
 
     def refuse_constant(constant: str) -> None:
         raise ValueError(f"bare {constant}")
 
     try:
         document = json.loads(content.decode(), parse_constant=refuse_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{name} is truncated or no JSON ({error}): {remedy}") from error
     if not isinstance(document, dict) or "schema" not in document:
-        raise RecordError(f"{name} is not a record: it lacks 'schema'")
+        raise RecordError(f"{name} is not a record, it lacks 'schema': {remedy}")
     if document["schema"] != SCHEMA:
         raise RecordError(
             f"{name} has schema {document['schema']!r}, this version of layernorm reads "
             f"{SCHEMA}: install the version that wrote it, or {remedy}"
         )
-    expected, actual = document.pop("sha256", None), digest(document)
-    if expected != actual:
-        raise RecordError(
-            f"{name} was changed after it was written (sha256 {actual}, expected {expected}): "
-            f"{remedy}"
-        )
-    return document
+    try:
+        expected, actual = document.pop("sha256", None), digest(document)
+        if expected == actual:
+            return build(document)
+    except UNFIT as error:
+        why = error if isinstance(error, ValueError) else repr(error)
+        raise RecordError(f"{name} is not a record of a run ({why}): {remedy}") from error
+    raise RecordError(
+        f"{name} was changed after it was written (sha256 {actual}, expected {expected}): {remedy}"
+    )

@@ -1,12 +1,13 @@
 """Published records: the runs of one sweep in one compact file of the package.
 
 One line per run, sorted, so that a new run is a new line for git; what runs share (environments,
-digests, steps, names of final metrics) is written once under its hash. Curves keep six
-significant digits, final metrics all of them.
+digests, steps, names of final metrics) is written once under its hash, and how an arm was confirmed
+once under its name. Curves keep six significant digits, final metrics all of them.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -84,8 +85,41 @@ def publish(
     return list(texts)
 
 
+def note(records: list[Record], folder: Path | None = None) -> None:
+    """Writes a published sweep anew, with what has been noted of its runs."""
+    head = records[0].config
+    folder = published_folder() if folder is None else folder
+    write(folder / f"{head['experiment']}-{head['profile']}.json", _pack(records))
+
+
+def values(content: bytes) -> Any:
+    """The runs in a published file, apart from which code made them, or was confirmed to."""
+    document = json.loads(content)
+    shared = document.get("shared", {})
+    for run in document.get("runs", []):
+        run.pop("digest", None)
+        run["environment"] = shared[run["environment"]]
+    return document.get("runs")
+
+
+def same_bits(one: Record, other: Record) -> bool:
+    """Whether two results are the same, bit for bit as far as published curves keep them."""
+    return dumps(_compact(one.result)) == dumps(_compact(other.result))
+
+
+def _compact(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result for strict JSON whose curves have six significant digits."""
+    result = encode(result)
+    for curve in result["curves"].values():
+        curve["value"] = [_short(value) for value in curve["value"]]
+    return result
+
+
 def _run_files(paths: Iterable[str | Path]) -> list[Path]:
     files: list[Path] = []
+    paths = list(paths)
+    if "" in paths:
+        raise RecordError("'' is no file and no folder: name run files or folders that hold some")
     for path in map(Path, paths):
         inside = sorted(path.rglob("*.json")) if path.is_dir() else [path]
         if not inside:
@@ -99,6 +133,7 @@ def _run_files(paths: Iterable[str | Path]) -> list[Path]:
 def _pack(records: list[Record]) -> str:
     records = sorted(records, key=lambda r: (r.config["arm"], r.config["seed"], r.key))
     shared: dict[str, Any] = {}
+    confirmed: dict[str, dict[str, Any]] = {}
 
     def share(value: Any) -> str:
         name = digest(value)[:12]
@@ -107,10 +142,9 @@ def _pack(records: list[Record]) -> str:
 
     lines = []
     for record in records:
-        result = encode(record.result)
+        result = _compact(record.result)
         for curve in result["curves"].values():
             curve["step"] = share(curve["step"])
-            curve["value"] = [_short(value) for value in curve["value"]]
         final = result["final"]
         result["final"] = {"metric": share(list(final)), "value": list(final.values())}
         run = {
@@ -122,18 +156,28 @@ def _pack(records: list[Record]) -> str:
         }
         del run["config"]["experiment"], run["config"]["profile"]
         lines.append(run)
+        if record.confirmed:
+            arm = confirmed.setdefault(record.config["arm"], {**record.confirmed, "of": []})
+            arm["of"] = sorted({*arm["of"], run["digest"]})
     head = {name: records[0].config[name] for name in ("experiment", "profile")}
-    seal = digest({"schema": SCHEMA, **head, "shared": shared, "runs": lines})
-    pieces = [f'"{name}":{dumps(value)}' for name, value in sorted(shared.items())]
+    noted = {"confirmed": confirmed} if confirmed else {}
+    seal = digest({"schema": SCHEMA, **head, **noted, "shared": shared, "runs": lines})
     text = (
         f'{{"schema":{SCHEMA},"experiment":"{head["experiment"]}","profile":"{head["profile"]}",\n'
-        + '"shared":{\n' + ",\n".join(pieces) + "\n},\n"
+        + "".join(f'"{name}":{_lines(values)},\n' for name, values in noted.items())
+        + f'"shared":{_lines(shared)},\n'
         + '"runs":[\n' + ",\n".join(map(dumps, lines)) + "\n],\n"
         + f'"sha256":"{seal}"}}\n'
     )  # fmt: skip
     if len(text) > LIMIT:
         _refuse_size(len(text), head, lines)
     return text
+
+
+def _lines(values: Mapping[str, Any]) -> str:
+    """An object with a line for each entry."""
+    pieces = [f"{dumps(name)}:{dumps(value)}" for name, value in sorted(values.items())]
+    return "{\n" + ",\n".join(pieces) + "\n}"
 
 
 def _short(value: float | str) -> float | str:
@@ -162,10 +206,11 @@ def _refuse_size(size: int, head: Mapping[str, str], runs: list[dict[str, Any]])
 
 @lru_cache(maxsize=64)  # the claims of a chapter read the same few sweeps again and again
 def _unpack(content: bytes, name: str) -> tuple[Record, ...]:
-    document = parse(content, f"published record {name}", "publish the sweep again")
-    try:
+
+    def build(document: dict[str, Any]) -> tuple[Record, ...]:
         shared = document["shared"]
         head = {part: document[part] for part in ("experiment", "profile")}
+        confirmed = document.get("confirmed", {})
         records = []
         for run in document["runs"]:
             for curve in run["result"]["curves"].values():
@@ -173,6 +218,8 @@ def _unpack(content: bytes, name: str) -> tuple[Record, ...]:
             final = run["result"]["final"]
             named = zip(shared[final["metric"]], final["value"], strict=True)
             run["result"]["final"] = dict(named)
+            noted = {"of": (), **confirmed.get(run["config"]["arm"], {})}
+            applies = run["digest"] in noted.pop("of")
             records.append(
                 Record(
                     {**head, **run["config"]},
@@ -180,10 +227,9 @@ def _unpack(content: bytes, name: str) -> tuple[Record, ...]:
                     run["timing"],
                     shared[run["environment"]],
                     shared[run["digest"]],
+                    noted if applies else {},
                 )
             )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise RecordError(
-            f"published record {name} is not a sweep ({error!r}): publish the sweep again"
-        ) from error
-    return tuple(records)
+        return tuple(records)
+
+    return parse(content, f"published record {name}", "publish the sweep again", build)

@@ -14,6 +14,7 @@ from reprlib import repr as brief
 from typing import Any
 
 SCHEMA = 2
+LARGEST = 2**63  # of integers; tables have no larger ones
 PARTS = ("config", "result", "timing", "environment", "digest")
 _CONFIG = ("experiment", "profile", "arm", "method", "seed", "options", "data")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -39,6 +40,8 @@ class Record:
         timing: seconds by name; `seconds_per_update` gives a curve its seconds. Finite.
         environment: where it ran, see `layernorm.lab.records.environment`.
         digest: of the code that decided it, see `layernorm.lab.records.staleness`.
+        confirmed: of a published record whose arm was confirmed, see `experiments.confirm`:
+            `digests` of the code that gives the same, `seed`, `difference` and `commit`.
 
     Arrays, tensors and scalars of numpy and torch are turned into lists and numbers.
 
@@ -51,6 +54,7 @@ class Record:
     timing: Mapping[str, float | int] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     digest: str = ""
+    confirmed: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         parts = {
@@ -61,7 +65,15 @@ class Record:
                 for name, value in self.timing.items()
             },
             "environment": _plain(self.environment, "environment"),
+            "digest": self.digest,
+            "confirmed": _plain(self.confirmed, "confirmed"),
         }
+        for name, kind in {"environment": dict, "digest": str, "confirmed": dict}.items():
+            if not isinstance(parts[name], kind):
+                raise RecordError(f"{name} must be a {kind.__name__}; got {brief(parts[name])}")
+        for code in parts["confirmed"].get("digests", ()):
+            if not isinstance(code, str):
+                raise RecordError(f"confirmed['digests'] must be strings; got {code!r}")
         for name, value in parts.items():
             object.__setattr__(self, name, value)
 
@@ -138,7 +150,7 @@ def _check_result(result: Mapping[str, Any]) -> dict[str, Any]:
             raise RecordError(
                 f"{where} needs as many steps as values, {len(values)}; got {brief(steps)}"
             )
-        counts = all(type(step) is int and step >= 0 for step in steps)
+        counts = all(type(step) is int and 0 <= step < LARGEST for step in steps)
         if not counts or any(a >= b for a, b in pairwise(steps)):
             raise RecordError(
                 f"{where}['step'] must be increasing counts of updates; got {brief(steps)}"
@@ -174,6 +186,8 @@ def _number(value: Any, where: str, *, finite: bool = False) -> float | int:
     value = _listed(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RecordError(f"{where} must be a number; got {value!r}")
+    if isinstance(value, int) and abs(value) >= LARGEST:
+        raise RecordError(f"{where} must be below 2**63; got {brief(value)}")
     if finite and not math.isfinite(value):
         raise RecordError(f"{where} must be finite; got {value!r}")
     return value

@@ -1,4 +1,4 @@
-"""Staleness: has the code that decided a record changed since the run?
+"""Whether the code that decided a record has changed since the run.
 
 A record's digest is text: the names of the definitions that the run started from, and a hash of all
 that they reach for a run of its configuration (`closure`). A name is looked up in the whole
@@ -14,8 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from layernorm.lab.records.closure import PACKAGE, Code, Name
+from layernorm.lab.records.closure import Code
 from layernorm.lab.records.environment import environment as where
+from layernorm.lab.records.names import PACKAGE, Name
 from layernorm.lab.records.record import Record, RecordError
 
 Root = str | ModuleType | Callable[..., Any]
@@ -56,8 +57,12 @@ def digest(
 
 
 def stale(record: Record) -> str:
-    """The roots of a run, if code that it reaches has changed since; "" if none has."""
-    return changed(record.digest, record.config, record.environment)
+    """What a run started from, if code that it reaches has changed since, and what it is now is
+    not confirmed to give the same; else ""."""
+    of_run = record.config, record.environment
+    since = changed(record.digest, *of_run)
+    known = record.confirmed.get("digests", ()) if since else ()
+    return "" if any(not changed(code, *of_run) for code in known) else since
 
 
 def changed(digest: str, config: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
@@ -104,7 +109,7 @@ def _named(here: Code, root: Root) -> tuple[str, list[Name]]:
 
 
 def _labelled(here: Code, label: str) -> Iterable[list[Name]]:
-    """The definitions that a label may name now."""
+    """What a label may stand for now."""
     if ":" in label or "." in label:
         return [_named(here, label.replace(":", "."))[1]]
     there = [module for module in here.defining.get(label, ()) if here.has(module, label)]

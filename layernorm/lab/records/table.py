@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from layernorm.lab.records.files import read, runs_folder
+from layernorm.lab.records.files import path, read, runs_folder
 from layernorm.lab.records.published import published
 from layernorm.lab.records.record import Record, RecordError
 from layernorm.lab.records.staleness import stale
@@ -50,10 +50,16 @@ def own(
     """The runs saved under `root` (default `$LAYERNORM_RUNS`, else `./runs`).
 
     Raises:
-        RecordError: a file is damaged or of another version.
+        RecordError: a file is damaged, of another version, or not where its run belongs.
     """
     files = runs_folder(root).glob(f"{experiment or '*'}/{profile or '*'}/*.json")
-    return [read(file) for file in sorted(files) if not file.name.startswith(".")]
+    found = []
+    for file in sorted(file for file in files if not file.name.startswith(".")):
+        found.append(read(file))
+        belongs = path(found[-1].config, root)
+        if file != belongs:
+            raise RecordError(f"{file} holds the run of {belongs}: move it there, or delete it")
+    return found
 
 
 def runs(
@@ -133,9 +139,9 @@ def staleness_banner(
         else:
             pairs = source[["experiment", "profile"]].drop_duplicates().to_numpy()
             found = [record for pair in pairs for record in runs(*pair, root)]
-    except (RecordError, OSError) as error:
+        changed = [roots for record in found if (roots := stale(record))]
+    except Exception as error:  # RecordError, OSError, and what nobody thought of
         return f"Records cannot be read: {error}."
-    changed = [roots for record in found if (roots := stale(record))]
     if not changed:
         return ""
     return (

@@ -1,12 +1,15 @@
 """Stored verdicts: kept, renewed, and told when the code or the records have changed."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from layernorm.lab import claims
 from layernorm.lab.claims import Claim, Finding, verdicts
+from layernorm.lab.claims.experiments import rule
 from layernorm.lab.claims.verdicts import Stored
+from layernorm.lab.experiments import get
 from layernorm.lab.records import staleness
 
 ONE = Claim("one", "One holds.", ("this book",), "property", "03")
@@ -50,7 +53,12 @@ def test_what_was_found_is_kept_but_its_numbers(file):
     [
         ("code.py", "x = 2\n", {"one", "two/mnist"}),
         ("code.py", "x = 1  # the same code\n", set()),
-        ("records/mnist-standard.json", "{1}", {"two/mnist"}),
+        (
+            "records/mnist-standard.json",
+            '{"runs":[{"environment":"a"}],"shared":{"a":1}}',
+            {"two/mnist"},
+        ),
+        ("records/mnist-standard.json", '{"confirmed":{"layer":{}}}', set()),
         ("notes.md", "prose", set()),
         ("verdicts.json", None, set()),
     ],
@@ -59,6 +67,18 @@ def test_a_verdict_belongs_to_its_code_and_records(changed, text, outdated, file
     if text is not None:
         (package / changed).write_text(text)
     assert Stored(file).outdated([ONE, TWO]) == outdated
+
+
+def test_a_changed_rule_and_a_changed_margin_make_a_verdict_old(file, package):
+    (package / "code.py").write_text("x = 1  # other bytes\n")
+    other = replace(ONE, rule="Another rule.")
+    assert Stored(file).outdated([other, TWO]) == {"one"}
+    plan = get("mnist").comparisons
+    said, rows = next(iter(plan.claims().items()))
+    margin = replace(rows[0].margin, size=2 * rows[0].margin.size)
+    rules = {rule(get("mnist"), said, each)
+             for each in (rows, [replace(row, margin=margin) for row in rows])}  # fmt: skip
+    assert len(rules) == 2
 
 
 def test_renewing_some_leaves_the_others_outdated(file, package):

@@ -1,0 +1,226 @@
+"""Whether changed code still gives what was published: one fresh run of each arm.
+
+A published sweep whose code changed in arithmetic only need not be made again. A run of each arm
+that is stale is made afresh; the arm is confirmed, its tuning runs and runs by heart with it, if
+the bits are the same, or every metric that the plan compares the arm by is off by less than a tenth
+of the margin. That is noted beside the arm's published runs, whose results stay as they are. ::
+
+    layernorm records confirm mnist --profile standard
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+
+from layernorm.lab import records
+from layernorm.lab.experiments import get
+from layernorm.lab.experiments.contrasts import Comparisons, term
+from layernorm.lab.experiments.experiment import TUNING_SEED, Config
+from layernorm.lab.experiments.planning import Sweep, finished
+from layernorm.lab.experiments.run import ENGINE
+from layernorm.lab.experiments.sweep import carry_out
+from layernorm.lab.records import Record, published
+
+SHARE = 0.1  # of a margin, that a metric may be off by
+SAME_BITS = "same bits"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of one arm.
+
+    `off`: by what share of its margin each metric is off, none if the bits are the same.
+    `problem`: why the arm could not be compared.
+    """
+
+    arm: str
+    seed: int | None = None
+    off: Mapping[str, float] | None = None
+    problem: str = ""
+
+    @property
+    def confirmed(self) -> bool:
+        return not self.problem and (self.off is None or max(self.off.values()) < SHARE)
+
+    def __str__(self) -> str:
+        if self.problem:
+            return f"{self.arm}: {self.problem}"
+        said = "confirmed" if self.confirmed else f"not confirmed, {SHARE:g} is allowed"
+        if self.off is None:
+            return f"{self.arm}, seed {self.seed}: {said}, the same bits"
+        off = ", ".join(f"{metric} {share:.2g}" for metric, share in self.off.items())
+        return f"{self.arm}, seed {self.seed}: {said}; off by shares of its margin: {off}"
+
+
+@dataclass(frozen=True)
+class _Again(Sweep):
+    """Of a sweep, the runs that are to be made once more, by key."""
+
+    configs: Mapping[str, Config] = field(default_factory=dict)
+
+    def wanted(self, done: Mapping[str, Record]) -> list[Config]:
+        """Those that the code as it is has not made yet."""
+        return [config for key, config in self.configs.items() if _old(done.get(key))]
+
+
+def _old(run: Record | None) -> bool:
+    return run is None or not run.digest or bool(records.stale(run))
+
+
+def confirm(
+    name: str,
+    profile: str,
+    *,
+    arms: Sequence[str] = (),
+    seed: int | None = None,
+    workers: int | Executor | None = None,
+    threads: int | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> list[Answer]:
+    """Run each stale arm of a published sweep once more, and note those that are confirmed.
+
+    The fresh runs are kept where all runs are (`records.path`); called again it goes on from them.
+    Where the arms' own runs are not published (chapters make them live), the tuning run at the
+    chosen learning rate takes their place.
+
+    Args:
+        arms: default: all of the profile's.
+        seed: of the run that is made again; default: the plan's first that is published.
+        threads: default: as many as the published runs had.
+        workers, progress: as in `carry_out`.
+
+    Raises:
+        ValueError: as `Sweep`; nothing is published, or timings alone.
+    """
+    if name.startswith("bench_"):
+        raise ValueError(
+            f"{name} holds timings, which no second run repeats: measure again with "
+            "`layernorm bench`"
+        )
+    sweep = Sweep(name, profile, by_heart=False)
+    Sweep(name, profile, tuple(arms), by_heart=False)  # refuses what is not there
+    with records.published_only():
+        done = finished(name)
+    profiles = [profile, f"{profile}_tuning", f"{profile}_overfit"]
+    group = [run for run in done.values() if run.config["profile"] in profiles]
+    if not group:
+        raise ValueError(f"{name} has no published runs in profile {profile!r}")
+    stale = {run.config["arm"] for run in group if records.stale(run)}
+    known = dict.fromkeys((*sweep.arms, *sorted(stale)))
+    wanted = [arm for arm in known if arm in stale and arm in (arms or stale)]
+    chosen = _chosen(sweep, done, seed)
+    absent = (
+        f"no run of the plan is published with {'any seed' if seed is None else f'seed {seed}'}"
+    )
+    problems = {arm: _problem(*chosen[arm]) if arm in chosen else absent for arm in wanted}
+    again = [chosen[arm] for arm in wanted if not problems[arm]]
+    for _, run in again:
+        path = records.path(run.config)
+        if path.exists() and _old(records.read(path)):
+            path.unlink()  # own runs by older code are in the way
+    fresh = _Again(name, profile, configs={config.key(): config for config, _ in again})
+    if threads is None:
+        threads = next((run.environment["threads"] for run in group if run.environment), 1)
+    outcome = carry_out(fresh, workers=workers, threads=threads, progress=progress)
+    there = [run for _, run in chosen.values()]
+    answers, commits = [], {}
+    for arm in wanted:
+        if problems[arm]:
+            answers.append(Answer(arm, problem=problems[arm]))
+            continue
+        config, old = chosen[arm]
+        if (failure := outcome.failed.get(config.key())) is not None:
+            answers.append(Answer(arm, problem=f"{failure.reason} (log: {failure.log})"))
+            continue
+        new = outcome.done[config.key()]
+        commits[arm] = new.environment["commit"]
+        answers.append(_compared(get(name).comparisons, there, old, new))
+    for each in profiles:
+        _note(name, each, [answer for answer in answers if answer.confirmed], commits)
+    return answers
+
+
+def _chosen(sweep: Sweep, done: Mapping[str, Record], seed: int | None):
+    """The published run of each arm that is made again, by arm: its configuration and record."""
+    found: dict[str, tuple[Config, Record]] = {}
+    for arm in sweep.arms:
+        if (rate := sweep.rate(done, arm)) is None:
+            continue
+        seeds = sweep.seeds if seed is None else (seed,)
+        configs = [sweep.config(arm, each, rate) for each in seeds]
+        if seed in (None, TUNING_SEED):
+            tuned = sweep.config(arm, TUNING_SEED, rate)
+            configs.append(tuned.in_profile(f"{sweep.profile}_tuning"))
+        for config in configs:
+            if (run := done.get(config.key())) is not None:
+                found[arm] = config, run
+                break
+    return found
+
+
+def _problem(config: Config, old: Record) -> str:
+    """Why a fresh run could not be compared with a published one."""
+    here = records.environment()
+    if bool(old.environment.get("gpus")) != bool(here["gpus"]):
+        return "of this machine and that of the published run, one has a GPU"
+    if get(config.experiment).data(config.options) != old.config["data"]:
+        return "the data are others than those of the published run"
+    return ""
+
+
+def _compared(plan: Comparisons, there: list[Record], old: Record, fresh: Record) -> Answer:
+    """`there`: the chosen published runs of all arms; some metrics are of several arms."""
+    arm, seed = old.config["arm"], old.config["seed"]
+    if published.same_bits(old, fresh):
+        return Answer(arm, seed)
+    timed = replace(fresh, timing=old.timing)  # times are not what is confirmed
+    frames = [records.tidy(there), records.tidy(timed if run is old else run for run in there)]
+    arms = {run.config["arm"] for run in there}
+    rows = [row for row in plan.rows if arm in row.arms and set(row.arms) <= arms]
+    off: dict[str, float] = {}
+    for row in rows or plan.rows:
+        for metric in dict.fromkeys(m for _, a, m in row.contrast if a == arm or not rows):
+            one, other = (
+                term(frame, arm, metric, row.arms if rows else (arm,)).to_dict() for frame in frames
+            )
+            if seed in one:
+                name = row.margin.of if callable(metric) else metric
+                share = _apart(one[seed], other.get(seed, math.nan)) / row.margin.size
+                off[name] = max(share, off.get(name, 0.0))
+    if not off:
+        return Answer(arm, seed, problem="other bits, and the plan compares none of its metrics")
+    return Answer(arm, seed, off)
+
+
+def _apart(one: float, other: float) -> float:
+    """How far two values are apart; what is not a number is far from all that is."""
+    if one == other or (math.isnan(one) and math.isnan(other)):
+        return 0.0
+    return abs(one - other) if math.isfinite(one) and math.isfinite(other) else math.inf
+
+
+def _note(name: str, profile: str, answers: Iterable[Answer], commits: Mapping[str, str]) -> None:
+    """Write into a published file which of its arms are confirmed."""
+    confirmed = {answer.arm: answer for answer in answers}
+    runs = published.published(name, profile)
+    depends = [*ENGINE, get(name).task, *get(name).depends_on]
+    now = {run.key: records.digest(depends, run.config, run.environment)
+           for run in runs if run.config["arm"] in confirmed}  # fmt: skip
+    noted = []
+    for run in runs:
+        answer = confirmed.get(run.config["arm"])
+        if answer is not None and records.stale(run):
+            arm = {now[other.key] for other in runs if other.config["arm"] == answer.arm}
+            said = {
+                "digests": sorted(arm),
+                "seed": answer.seed,
+                "difference": max(answer.off.values()) if answer.off else SAME_BITS,
+                "commit": commits[answer.arm],
+            }
+            run = replace(run, confirmed=said)
+        noted.append(run)
+    if noted != runs:
+        published.note(noted)
