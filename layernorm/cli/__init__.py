@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from layernorm.cli import bench, claims, data, doctor, records, run, sweep
+from layernorm.cli import bench, challenge, claims, data, doctor, records, run, sweep
 from layernorm.cli.text import print_error
 
 
@@ -36,6 +36,7 @@ app = typer.Typer(
     help="Layer normalization: claims and their verdicts, records of runs, data, this machine.",
 )
 app.command()(claims.claims)
+app.command()(challenge.challenge)
 app.add_typer(records.app, name="records")
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")

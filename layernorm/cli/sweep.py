@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layernorm.cli.run import Device, Name, Sets, Threads
-from layernorm.cli.text import print_table
+from layernorm.cli.text import integers, print_table, words
 
 if TYPE_CHECKING:
     from layernorm.lab.experiments.planning import Sweep
@@ -34,11 +34,8 @@ def sweep(
     from layernorm.lab.experiments.options import assigned
     from layernorm.lab.experiments.planning import Sweep
 
-    try:
-        numbers = tuple(int(seed) for seed in _words(seeds))
-    except ValueError:
-        raise ValueError(f"seeds must be integers with commas, got {seeds!r}") from None
-    plan = Sweep(name, profile, _words(arms), numbers, assigned(sets or []))
+    numbers = integers("seeds", seeds)
+    plan = Sweep(name, profile, words(arms), numbers, assigned(sets or []))
     outcome = _carried_out(plan, device, workers, threads, time)
     print_table((table := report.arms(plan, outcome.done))[0], table[1:])
     typer.echo()
@@ -52,10 +49,6 @@ def sweep(
         )
     if outcome.failed:
         raise typer.Exit(1)
-
-
-def _words(text: str | None) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",")) if text else ()
 
 
 def _carried_out(

@@ -17,6 +17,23 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         typer.echo("  ".join(cells).rstrip())
 
 
+def words(text: str | None) -> tuple[str, ...]:
+    """The words between commas; none of None."""
+    return tuple(word.strip() for word in text.split(",")) if text else ()
+
+
+def integers(name: str, text: str | None) -> tuple[int, ...]:
+    """The integers between commas, of an option with this name.
+
+    Raises:
+        ValueError: naming the option and what came.
+    """
+    try:
+        return tuple(map(int, words(text)))
+    except ValueError:
+        raise ValueError(f"{name} must be integers with commas, got {text!r}") from None
+
+
 def print_error(error: Exception) -> None:
     """One line; for a missing module of an extra it ends with the command that installs it."""
     remedy = ""

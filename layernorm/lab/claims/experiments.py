@@ -73,7 +73,11 @@ def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> F
     )
 
 
+ROWS: dict[str, tuple[Any, Comparisons, Said, Sequence[Comparison]]] = {}  # by the claim's id
+
+
 def _declare(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comparison]) -> None:
+    ROWS[said.id] = experiment, plan, said, rows
     declare(
         id=said.id,
         statement=said.statement,

@@ -117,13 +117,13 @@ def select(chapter: str | None = None, kind: str | None = None) -> tuple[Claim, 
 
 
 @contextmanager
-def _same_start() -> Iterator[None]:
+def _same_start(seed: int) -> Iterator[None]:
     """Fixed seeds and gradients on; puts back every global state a check may have changed."""
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
     dtype = torch.get_default_dtype()
-    torch.default_generator.manual_seed(0)  # the CPU's alone: a GPU's state stays as it is
-    np.random.seed(0)  # noqa: NPY002
-    random.seed(0)
+    torch.default_generator.manual_seed(seed)  # the CPU's alone: a GPU's state stays as it is
+    np.random.seed(seed)  # noqa: NPY002
+    random.seed(seed)
     try:
         with torch.enable_grad():
             yield
@@ -134,8 +134,8 @@ def _same_start() -> Iterator[None]:
         random.setstate(states[2])
 
 
-def decide(id: str) -> Finding:
-    """Runs the check of a claim.
+def decide(id: str, seed: int = 0) -> Finding:
+    """Run the check of a claim on what is published, its random draws begun with a seed.
 
     Raises:
         ClaimError: there is no such claim, its check raised (the cause is chained), or what it
@@ -145,7 +145,7 @@ def decide(id: str) -> Finding:
     if claim.check is None:
         return Finding(NOT_YET_TESTED, evidence=f"Chapter {claim.chapter} will decide it.")
     try:
-        with _same_start(), published_only():
+        with _same_start(seed), published_only():
             finding = claim.check()
     except Exception as error:
         raise ClaimError(

@@ -13,7 +13,7 @@ from layernorm.lab.records.files import new, path, read, save
 from layernorm.lab.records.published import LIMIT, publish
 from layernorm.lab.records.record import Record, RecordError, key
 from layernorm.lab.records.staleness import changed, digest, stale
-from layernorm.lab.records.table import load, published_only, runs, staleness_banner, tidy
+from layernorm.lab.records.table import load, only_own, published_only, runs, staleness_banner, tidy
 
 __all__ = [
     "LIMIT",
@@ -25,6 +25,7 @@ __all__ = [
     "key",
     "load",
     "new",
+    "only_own",
     "path",
     "publish",
     "published_only",

@@ -31,17 +31,30 @@ COLUMNS = (
     "options",
 )
 
-_with_own: ContextVar[bool] = ContextVar("_with_own", default=True)
+_scope: ContextVar[str | Path] = ContextVar("_scope", default="own and published")
 
 
 @contextmanager
 def published_only() -> Iterator[None]:
     """Within it, own runs are as if they were not there: what is read is the same for everyone."""
-    token = _with_own.set(False)
+    with _reading("published"):
+        yield
+
+
+@contextmanager
+def only_own(root: Path) -> Iterator[None]:
+    """Within it, the runs under this folder are all there are."""
+    with _reading(root):
+        yield
+
+
+@contextmanager
+def _reading(scope: str | Path) -> Iterator[None]:
+    token = _scope.set(scope)
     try:
         yield
     finally:
-        _with_own.reset(token)
+        _scope.reset(token)
 
 
 def own(
@@ -72,9 +85,12 @@ def runs(
     Raises:
         RecordError: a file is damaged or of another version.
     """
-    found = published(experiment, profile)
-    if _with_own.get():
-        found += own(experiment, profile, root)
+    scope = _scope.get()
+    if isinstance(scope, Path):
+        found = own(experiment, profile, scope)
+    else:
+        found = published(experiment, profile)
+        found += own(experiment, profile, root) if scope != "published" else []
     by_key = {record.key: record for record in found}
 
     def order(record: Record) -> tuple:

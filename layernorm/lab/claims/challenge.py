@@ -1,0 +1,151 @@
+"""A claim decided afresh on this machine, to be put beside the verdict that is published.
+
+    layernorm challenge faster-per-update/adding
+
+Arms of an experiment are run with seeds of which nobody has seen a run, at the published learning
+rates; a benchmark is measured again; a property is searched from other random draws, and a proof is
+checked once more. The rule is the published one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from layernorm.lab import records
+from layernorm.lab.claims import experiments, levels, registry
+from layernorm.lab.claims.schema import Claim, ClaimError, Finding
+from layernorm.lab.claims.verdicts import Stored, code
+from layernorm.lab.experiments.contrasts import difference
+from layernorm.lab.experiments.planning import Sweep
+from layernorm.lab.experiments.sweep import carry_out
+from layernorm.lab.records.files import write
+
+FIRST = 2_000_000  # of the seeds that are taken where none are given
+DRAWS = (1, 2, 3, 4, 5)  # seeds of the random draws of a property
+BENCHMARKS = ("mlp_cpu", "recurrent_cpu", "cpu")  # after the slash of their claims' names
+LEVELS = {level.id: level for level in levels.LEVELS}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A fresh verdict beside the published one.
+
+    `seeds`: of the runs or the draws. `differences`: of an experiment's comparisons, by seed.
+    """
+
+    claim: Claim
+    published: Finding
+    fresh: Finding
+    seeds: tuple[int, ...] = ()
+    differences: dict[str, dict[int, float]] | None = None
+
+    @property
+    def agrees(self) -> bool:
+        return self.published.verdict == self.fresh.verdict
+
+    def save(self, folder: Path) -> Path:
+        """Write it as one JSON file, with the machine and the digest of the check's code."""
+        about = {"claim": self.claim.id, "statement": self.claim.statement, "rule": self.claim.rule}
+        found = {"published": asdict(self.published), "fresh": asdict(self.fresh)}
+        document = {
+            **about,
+            **found,
+            "seeds": self.seeds,
+            "differences": self.differences,
+            "code": code(self.claim),
+            "environment": records.environment(),
+        }
+        target = folder / f"{self.claim.id.replace('/', '_')}.json"
+        write(target, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        return target
+
+
+def challenge(
+    id: str,
+    seeds: Sequence[int] = (),
+    *,
+    root: Path,
+    workers: int | Executor | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Answer:
+    """Decide a claim afresh.
+
+    Args:
+        id: the claim's.
+        seeds: of the runs or the draws; default: as many runs as were published, five draws.
+        root: the folder of the fresh runs; called again, it goes on from them.
+        workers, progress: as in `carry_out`.
+
+    Raises:
+        ClaimError: there is no such claim, it has no check, or what decides it is not published.
+        ValueError: a seed is given twice or chose the learning rates, or a benchmark got seeds.
+        RuntimeError: a run failed; the message names its log.
+    """
+    claim = registry.get(id)
+    published = Stored().finding(claim)
+    if claim.check is None or published.verdict == "not yet tested":
+        raise ClaimError(f"claim {id!r} is not yet tested: there is no verdict to challenge")
+    if id in experiments.ROWS or id in LEVELS:
+        fresh = _experiment(id, tuple(seeds), root, workers, progress)
+        return Answer(claim, published, *fresh)
+    if claim.kind == "experiment":
+        if seeds:
+            raise ValueError(f"seeds: claim {id!r} rests on times, which have none; leave them out")
+        return Answer(claim, published, _benchmark(claim, root, progress))
+    draws = tuple(seeds) or DRAWS
+    found = [registry.decide(id, seed) for seed in draws]
+    other = [one for one in found if one.verdict != published.verdict]
+    return Answer(claim, published, (other or found)[0], draws)
+
+
+def _experiment(id: str, seeds: tuple[int, ...], root: Path, workers, progress):
+    """The finding on fresh runs of the arms that decide it, their seeds and differences."""
+    if id in LEVELS:
+        level = LEVELS[id]
+        experiment, rows = level.experiment(), ()
+        plan, arms = experiment.comparisons, level.arms
+    else:
+        experiment, plan, said, rows = experiments.ROWS[id]
+        rows = [*(row for row in plan.rows if row.name in said.given), *rows]
+        arms = tuple(dict.fromkeys(arm for row in rows for arm in row.arms))
+    count = len(experiment.profile(plan.profile).seeds)
+    seeds = seeds or tuple(range(FIRST, FIRST + count))
+    sweep = Sweep(experiment.name, plan.profile, arms, seeds)
+    outcome = carry_out(sweep, workers=workers, root=root, progress=progress)
+    for failure in outcome.failed.values():
+        raise RuntimeError(f"{failure.config.arm} failed: {failure.reason} (log: {failure.log})")
+    found = sweep.verdicts(outcome.done)
+    if id in LEVELS:
+        return LEVELS[id].finding(found), seeds, None
+    finding = experiments.finding(said, experiments.ROWS[id][3], found)
+    values = {row.name: difference(found.frame, row.contrast).to_dict() for row in rows}
+    return finding, seeds, values
+
+
+def _benchmark(claim: Claim, root: Path, progress) -> Finding:
+    """The finding on what is measured here, now."""
+    from layernorm.lab.benchmarks.measure import run
+
+    cases = _cases(claim.id)
+    for number, (case, _) in enumerate(run(cases, root), 1):
+        if progress is not None:
+            progress(number, len(cases), case.benchmark)
+    with records.only_own(root):
+        return claim.check()
+
+
+def _cases(id: str) -> tuple[Any, ...]:
+    from layernorm.lab.benchmarks import training
+    from layernorm.lab.benchmarks.recurrent.plan import plan as recurrent
+
+    where = id.partition("/")[2]
+    if where == "recurrent_cpu":
+        return recurrent(mode="training", huge_pages="off", with_memory=False, profile="cpu")
+    if where in BENCHMARKS:
+        return training.plan(None, "cpu", False, "cpu")
+    raise ClaimError(f"claim {id!r} needs another machine than this one")

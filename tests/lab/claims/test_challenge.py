@@ -1,0 +1,157 @@
+"""Claims decided afresh, beside what is published: draws, runs and times."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+import torch
+from lab.experiments import toy_experiment
+from typer.testing import CliRunner
+
+from layernorm.cli import app
+from layernorm.lab import claims, records
+from layernorm.lab.benchmarks import measure
+from layernorm.lab.claims import Finding, challenge, experiments
+from layernorm.lab.claims.challenge import Answer
+from layernorm.lab.claims.verdicts import Stored
+from layernorm.lab.experiments.contrasts import Said
+from layernorm.lab.experiments.planning import Sweep
+from layernorm.lab.experiments.sweep import carry_out
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch, tmp_path):
+    claims.all()
+    monkeypatch.setattr("layernorm.lab.claims.registry._registry", {})
+    monkeypatch.setattr("layernorm.lab.claims.verdicts.FILE", tmp_path / "verdicts.json")
+    toy_experiment.use(monkeypatch, tmp_path)
+    return tmp_path
+
+
+def declared(id: str, check, kind: str = "property"):
+    """A claim whose verdict is stored."""
+    claim = claims.declare(
+        id=id, statement="A statement.", kind=kind, chapter="01", rule="A rule.", check=check
+    )
+    Stored().save([(claim, claims.decide(id))], [claim])
+    return claim
+
+
+def test_a_property_is_searched_from_other_draws(toy):
+    seen = []
+
+    def check():
+        seen.append(torch.rand(()).item())
+        return Finding("held", "It holds.")
+
+    declared("holds", check)
+    answer = challenge.challenge("holds", root=toy)
+    assert len(set(seen)) == 1 + len(challenge.DRAWS)
+    assert (answer.agrees, answer.seeds) == (True, challenge.DRAWS)
+    assert challenge.challenge("holds", (0, 7), root=toy).seeds == (0, 7)
+    assert seen[-2] == seen[0]
+
+
+def test_one_draw_that_breaks_a_property_is_what_is_told(toy):
+    def check():
+        holds = torch.initial_seed() != 3
+        return Finding("held" if holds else "refuted", "On some draws.")
+
+    declared("sometimes", check)
+    assert challenge.challenge("sometimes", (1, 2, 4), root=toy).agrees
+    answer = challenge.challenge("sometimes", root=toy)
+    assert (answer.published.verdict, answer.fresh.verdict) == ("held", "refuted")
+
+
+@pytest.fixture
+def compared(monkeypatch, toy):
+    """The toy's comparison as a claim, with published tuning and runs."""
+    experiment = toy_experiment.EXPERIMENT
+    outcome = carry_out(Sweep("toy", "book", ("none", "layer")), workers=ThreadPoolExecutor(1))
+    assert not outcome.failed
+    for profile in ("book", "book_tuning", "book_overfit"):
+        files = [records.path(run.config) for run in outcome.done.values()]
+        files = [file for file in files if file.parent.name == profile]
+        records.publish(files, folder=toy / "published")
+    plan = replace(experiment.comparisons, profile="book", by_heart="book_overfit")
+    said = Said("faster/toy", "A statement.")
+    row = replace(plan.rows[0], claim=said)
+    monkeypatch.setitem(experiments.ROWS, said.id, (experiment, plan, said, [row]))
+    return declared(said.id, lambda: Finding("supported here", "It was."), "experiment")
+
+
+def test_arms_are_run_with_fresh_seeds_at_the_published_rates(toy, compared):
+    told = []
+    answer = challenge.challenge(
+        compared.id,
+        root=toy / "fresh",
+        workers=ThreadPoolExecutor(1),
+        progress=lambda *about: told.append(about),
+    )
+    runs = records.table.own("toy", root=toy / "fresh")
+    assert {run.config["seed"] for run in runs} == set(answer.seeds) == {2_000_000, 2_000_001}
+    assert {run.config["profile"] for run in runs} == {"book"}
+    with records.published_only():
+        rates = {run.config["options"]["learning_rate"] for run in records.runs("toy", "book")}
+    assert {run.config["options"]["learning_rate"] for run in runs} == rates
+    assert len(told) == len(runs) == 4
+    (values,) = answer.differences.values()
+    assert tuple(values) == answer.seeds
+    again = challenge.challenge(compared.id, root=toy / "fresh", workers=ThreadPoolExecutor(1))
+    assert again == answer
+
+
+def test_a_seed_of_the_tuning_is_not_fresh(toy, compared):
+    with pytest.raises(ValueError, match="seed 1000 chooses the learning rates"):
+        challenge.challenge(compared.id, (1000, 1001), root=toy)
+
+
+def test_times_are_measured_again_and_read_alone(toy, monkeypatch):
+    def check():
+        runs = records.runs("bench_toy")
+        return Finding("supported here", f"{len(runs)} times.")
+
+    declared("quick/mlp_cpu", check, "experiment")
+    case = type("Case", (), {"benchmark": "toy"})()
+
+    def run(cases, root):
+        config = {"experiment": "bench_toy", "profile": "cpu", "arm": "a", "method": "none"}
+        result = {"final": {"seconds": 1.0}, "curves": {}}
+        for each in cases:
+            records.save(records.new({**config, "seed": 0, "options": {}}, result, {}), root)
+            yield each, []
+
+    monkeypatch.setattr(challenge, "_cases", lambda id: (case,))
+    monkeypatch.setattr(measure, "run", run)
+    answer = challenge.challenge("quick/mlp_cpu", root=toy / "fresh")
+    assert (answer.published.evidence, answer.fresh.evidence) == ("0 times.", "1 times.")
+    with pytest.raises(ValueError, match="rests on times, which have none"):
+        challenge.challenge("quick/mlp_cpu", (1,), root=toy)
+
+
+def test_what_has_no_verdict_cannot_be_challenged(toy):
+    claims.declare(id="later", statement="A statement.", kind="experiment", chapter="14")
+    with pytest.raises(claims.ClaimError, match="'later' is not yet tested"):
+        challenge.challenge("later", root=toy)
+
+
+def test_the_command_shows_both_verdicts_and_writes_the_answer(toy):
+    declared("holds", lambda: Finding("held", "It holds.", numbers={"worst": 1e-16}))
+    result = CliRunner().invoke(app, ["challenge", "holds", "--seeds", "5,6", "--out", str(toy)])
+    assert result.exit_code == 0, result.output
+    assert "Published:" in result.stdout
+    assert "Here:" in result.stdout
+    assert "the same verdict" in result.stdout
+    answer = json.loads((toy / "holds.json").read_text())
+    assert answer["seeds"] == [5, 6]
+    assert answer["fresh"]["numbers"] == {"worst": 1e-16}
+    assert answer["environment"]["versions"]["torch"] == torch.__version__
+    refused = CliRunner().invoke(app, ["challenge", "holds", "--seeds", "5,x"])
+    assert "seeds must be integers with commas, got '5,x'" in refused.stderr
+
+
+def test_an_answer_is_kept_under_the_name_of_its_claim(toy):
+    claim = declared("faster/some_place", lambda: Finding("held", "It holds."))
+    found = Finding("held", "It holds.")
+    assert Answer(claim, found, found).save(toy / "new").name == "faster_some_place.json"
