@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import torch
@@ -118,7 +119,9 @@ def _trained(config: Config, device: str) -> Record:
             raise
 
 
-def experiments(name: Annotated[str | None, typer.Argument(help="Default: list all.")] = None):
+def experiments(
+    name: Annotated[str | None, typer.Argument(help="Default: list all.")] = None,
+) -> None:
     """List the experiments, or show the profiles, arms and options of one."""
     from layernorm.lab.experiments import NAMES, get
     from layernorm.lab.experiments.options import CommonOptions
@@ -141,7 +144,8 @@ def experiments(name: Annotated[str | None, typer.Argument(help="Default: list a
             typer.echo(f"{inspect.getdoc(kind)}\n")
 
 
-def _assignments(values) -> str:
+def _assignments(values: Mapping[str, object]) -> str:
+    """Options as `--set` takes them."""
     texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in values.items()}
     return " ".join(f"{key}={text.replace(' ', '')}" for key, text in texts.items())
 

@@ -193,7 +193,7 @@ def _run_all(pool, at_most, work, sweep, outcome, note, busy) -> dict[str, Confi
             if not at_work:
                 return {}
             if at_work.keys() <= elsewhere:
-                checkpoint.say(f"waiting for {len(at_work)} runs that another process is at")
+                checkpoint.say(f"waiting for runs that another process is at: {len(at_work)}")
             key = ended.get()
             if at_most is not None and isinstance(futures[key].exception(), BrokenExecutor):
                 return at_work

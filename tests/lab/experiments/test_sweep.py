@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
@@ -326,18 +325,14 @@ def test_a_run_that_another_process_is_at_is_left_for_last_and_waited_for(
     other = contextlib.ExitStack()
     other.enter_context(lock.held(lock.place(first)))
     other.callback(lambda: records.save(theirs))  # before it lets go
-    ends = threading.Timer(1.0, other.close)
-
-    def progress(ended, known, name):
-        if ended == 2:
-            ends.start()
-
-    outcome = carry_out(sweep, workers=1, progress=progress)
-    ends.join()
+    monkeypatch.setattr(lock.time, "sleep", lambda _: other.close())
+    names = []
+    outcome = carry_out(sweep, workers=1, progress=lambda *about: names.append(about[2]))
     assert outcome.failed == {}
+    assert names == ["none seed 1", "none seed 2", "none seed 0"]
     assert trained == [second, third]
     assert outcome.done[first.key()] == theirs
-    said = "waiting for 1 runs that another process is at"
+    said = "waiting for runs that another process is at: 1"
     assert capsys.readouterr().err.count(said) == 1
 
 
@@ -376,7 +371,7 @@ def test_workers_end_with_the_sweep_however_it_ends(tmp_path, how):
     file.write_text(COMMAND)
     arguments = "sweep toy --profile plain --arms none --seeds 0,1 --workers 2 --device cpu"
     sets = ["--set", "updates=100000000", "--set", "evaluations=1"]
-    sweep = subprocess.Popen(
+    command = subprocess.Popen(
         [sys.executable, file, *arguments.split(), *sets],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
@@ -384,17 +379,18 @@ def test_workers_end_with_the_sweep_however_it_ends(tmp_path, how):
         text=True,
         start_new_session=True,
     )
-    try:
-        until = time.monotonic() + 120
-        while len(kept := list(tmp_path.rglob("*.checkpoint"))) < 2:
-            assert sweep.poll() is None, sweep.communicate()
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        sweep.send_signal(how)
-        _, said = sweep.communicate(timeout=60)  # all who hold the pipes have ended
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(sweep.pid, signal.SIGKILL)
+    with command as sweep:
+        try:
+            until = time.monotonic() + 120
+            while len(kept := list(tmp_path.rglob("*.checkpoint"))) < 2:
+                assert sweep.poll() is None, sweep.communicate()
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            sweep.send_signal(how)
+            _, said = sweep.communicate(timeout=60)  # all who hold the pipes have ended
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(sweep.pid, signal.SIGKILL)
     assert all(checkpoint.read(file)["done"]["step"] > 0 for file in kept)
     assert not any(map(lock.busy, tmp_path.rglob("*.lock")))
     if how == signal.SIGTERM:
@@ -420,6 +416,15 @@ def test_locks_are_taken_one_after_another(tmp_path):
     assert most == 1
     assert not lock.busy(tmp_path / "lock")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_that_was_deleted_meanwhile_is_none(tmp_path):
+    path = tmp_path / "lock"
+    with lock._opened(path) as file:
+        path.unlink()
+        assert not lock._taken(file, path)
+        path.write_text("")  # another process's new one
+        assert not lock._taken(file, path)
 
 
 def test_without_locks_work_goes_on(tmp_path, monkeypatch):
