@@ -135,6 +135,13 @@ def test_a_plan_that_compares_nothing_confirms_the_same_bits_alone(publish, monk
     assert all(answered(confirm("toy", "plain", seed=0)).values())
 
 
+def test_runs_that_are_not_stale_need_no_note(publish):
+    publish("plain", lambda record: older(record) if record.config["seed"] == 1 else record)
+    assert all(answered(confirm("toy", "plain")).values())
+    assert {run.config["seed"] for run in published("toy", "plain") if run.confirmed} == {1}
+    assert stale() == set()
+
+
 def test_times_are_those_of_the_published_run(publish, monkeypatch):
     """The fresh run shared the machine with others; a metric over seconds must not see it."""
     row = COMPARISONS.rows[0]
@@ -142,11 +149,11 @@ def test_times_are_those_of_the_published_run(publish, monkeypatch):
     plan = replace(COMPARISONS, rows=(replace(row, contrast=contrast),))
     monkeypatch.setattr(toy_experiment, "EXPERIMENT", replace(EXPERIMENT, comparisons=plan))
 
-    def quicker(record):
-        seconds = 0.1 if record.config["arm"] == "layer" else 1.0
+    def slower(record):
+        seconds = 1.0 if record.config["arm"] == "layer" else 0.4
         return replace(older(record, 0.1), timing={"seconds_per_update": seconds})
 
-    publish("plain", quicker)
+    publish("plain", slower)
     (answer,) = confirm("toy", "plain", arms=["layer"])
     assert answer.confirmed
     assert answer.off == {MARGIN.of: pytest.approx(0, abs=1e-3)}
