@@ -31,7 +31,17 @@ def _grouped(rows: Iterable[Row], *names: str) -> dict[tuple, list[Row]]:
 
 
 def recorded(profile: str = "cpu") -> list[Row]:
-    """The rows of the records there are, in the order in which they are measured."""
+    """The rows of the records there are, in the order in which they are measured.
+
+    Raises:
+        RecordError: they are of several machines, whose times no table may mix.
+    """
+    rows = resume.recorded("recurrent", profile)
+    if len(machines := sorted({row.machine for row in rows})) > 1:
+        raise records.RecordError(
+            f"records of bench_recurrent in profile {profile!r} are of several machines "
+            f"({'; '.join(machines)}): give each a profile of its own"
+        )
     shapes = {shape: i for i, shape in enumerate(SHAPES)}
 
     def place(row: Row) -> tuple:
@@ -44,7 +54,7 @@ def recorded(profile: str = "cpu") -> list[Row]:
             list(SUBJECTS[kind]).index(row.implementation),
         )
 
-    return sorted(resume.recorded("recurrent", profile), key=place)
+    return sorted(rows, key=place)
 
 
 def geometric_mean(rows: Sequence[Row]) -> float | None:

@@ -252,6 +252,9 @@ def test_records_give_the_rows_back():
     assert sorted(back, key=str) == sorted(rows, key=str)
     assert [row.options["huge_pages"] for row in back] == ["off"] * 4 + ["on"]
     assert "threads: 1, torch " in resume.origin("recurrent", "mine")
+    save([replace(rows[0], options={**rows[0].options, "machine": "there"})], "mine")
+    with pytest.raises(records.RecordError, match=r"several machines \(here; there\): give each"):
+        tables.recorded("mine")
     with pytest.raises(records.RecordError, match="layernorm bench recurrent --profile other"):
         resume.origin("recurrent", "other")
 
