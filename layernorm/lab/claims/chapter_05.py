@@ -149,7 +149,7 @@ def derived_code_is_the_gradient() -> Finding:
     worst = 0.0
     for _ in range(20):
         cases, units = int(torch.randint(2, 9, ())), 2 * int(torch.randint(1, 9, ()))
-        for method in ("batch", "weight", "layer", "rms", "group"):
+        for method in symbolic.METHODS:
             gain, bias = torch.randn(2, units).double()
             dy, a = 2 + torch.randn(2, cases, units).double()
             groups = [2] if method == "group" else []
