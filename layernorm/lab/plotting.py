@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,15 +32,6 @@ STYLE = {
     "image.cmap": "cividis",
     "svg.hashsalt": "layernorm",
 }
-
-
-@contextmanager
-def style() -> Iterator[None]:
-    """The book's matplotlib style, inside a `with`."""
-    import matplotlib.pyplot as plt
-
-    with plt.rc_context(STYLE):
-        yield
 
 
 def use_style() -> None:

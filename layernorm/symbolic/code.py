@@ -14,7 +14,6 @@ import sympy
 from sympy.printing.pycode import PythonCodePrinter
 
 from layernorm.methods import FORMS
-from layernorm.symbolic.definitions import METHODS, check_name
 from layernorm.symbolic.gradients import MU, SIZE, K, S, V, affine, derive, eps_of
 
 
@@ -129,7 +128,7 @@ def source(method: str) -> str:
     arguments, names, before, returned = FRAMES.get(over, FRAME)
     returned = returned if gradient.mu != 0 else returned.removesuffix(", dbias[0]")
     shares = affine()
-    printer = ArrayPrinter(axis_of(method), names)
+    printer = ArrayPrinter(0 if over == "cases" else -1, names)
     over_cases = ArrayPrinter(-1 if over == "weights" else 0, names)
     lines = [*before, *normalize(method, printer), f"c = {printer.doprint(shares['c'])}"]
     lines += statements(gradient.backward, f"d{names.get('v', 'v')}", printer)
@@ -158,14 +157,6 @@ def normalize(method: str, printer: ArrayPrinter) -> list[str]:
         "x_hat": (V[K] - mu) / S,
     }
     return [f"{name} = {printer.doprint(e)}" for name, e in steps.items() if e != 0]
-
-
-def axis_of(method: str) -> int:
-    """The axis along which a method averages: the cases, or what a row holds.
-
-    Raises `ValueError` for an unknown method.
-    """
-    return 0 if FORMS[check_name("method", method, METHODS)].over == "cases" else -1
 
 
 def as_function(signature: str, lines: list[str]) -> str:

@@ -82,8 +82,7 @@ def test_length_is_in_the_figures():
     data, metadata = found._repr_mimebundle_()
     assert "RMS normalization and length normalization" in metadata["image/png"]["alt"]
     assert data["image/png"]
-    with plotting.style():
-        assert plotting.axes_picture((NAME,)).axes[0].get_title() == "length normalization"
+    assert plotting.axes_picture((NAME,)).axes[0].get_title() == "length normalization"
     assert plotting.look("length-4") == {"color": "#123456", "marker": "*"}
 
 

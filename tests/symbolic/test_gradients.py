@@ -157,7 +157,7 @@ def test_a_step_with_a_changed_piece_has_another_gradient(name, monkeypatch):
 
 
 def test_bad_input_names_the_nearest():
-    for ask in (derive, source, function, code.axis_of, gradients.eps_of):
+    for ask in (derive, source, function, gradients.eps_of):
         with pytest.raises(ValueError, match=r"unknown method 'layernorm'.*did you mean 'layer'\?"):
             ask("layernorm")
     for ask in (recurrent.source, recurrent.function):

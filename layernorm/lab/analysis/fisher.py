@@ -89,15 +89,12 @@ def outcomes(
 
 
 def by_definition(
-    family: str,
-    method: str,
-    w: Float[Tensor, "units features"],
-    b: Float[Tensor, " units"],
-    g: Float[Tensor, " units"],
-    x: Float[Tensor, "cases features"],
-    phi: float = 1.0,
+    family: str, method: str, w: Tensor, b: Tensor, g: Tensor, x: Tensor, phi: float = 1.0
 ) -> Float[Tensor, "p p"]:
-    """The Fisher matrix by its definition, eq. (9): E[∇log P ∇log Pᵀ], y drawn from the model."""
+    """The Fisher matrix by its definition, eq. (9): E[∇log P ∇log Pᵀ], y drawn from the model.
+
+    w, b, g and x are those of `natural`.
+    """
     _check_sizes(w, b, g, x)
     theta, read = _flat(method, w, b, g)
     y, probability = outcomes(family, natural(method, w, b, g, x), phi)
@@ -111,13 +108,7 @@ def by_definition(
 
 
 def by_curvature(
-    family: str,
-    method: str,
-    w: Float[Tensor, "units features"],
-    b: Float[Tensor, " units"],
-    g: Float[Tensor, " units"],
-    x: Float[Tensor, "cases features"],
-    phi: float = 1.0,
+    family: str, method: str, w: Tensor, b: Tensor, g: Tensor, x: Tensor, phi: float = 1.0
 ) -> Float[Tensor, "p p"]:
     """The Hessian of KL[P(θ) ‖ P(θ + δ)] at δ = 0, eq. (8), averaged over the cases."""
     _check_phi(phi)
