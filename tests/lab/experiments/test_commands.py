@@ -132,7 +132,11 @@ def test_an_arm_that_the_profile_leaves_out_can_be_run():
     ("arguments", "message"),
     [
         (("run", "tou"), "unknown experiment 'tou'; did you mean 'toy'?"),
+        (("run", "toy", "--profile", "bok"), "unknown profile 'bok'; did you mean 'book'?"),
+        (("run", "toy", "--arm", "leyer"), "unknown arm 'leyer'; did you mean 'layer'?"),
         ((*RUN, "--set", "learning_rate=-1"), "learning_rate: the value should be greater than 0"),
+        ((*RUN, "--set", "lerning_rate=1"), "unknown option 'lerning_rate'; did you mean 'lear"),
+        ((*RUN, "--set", "updates"), "expected key=value"),
         ((*RUN, "--set", "updates=9", "--set", "updates=9"), "option 'updates' is given twice"),
         ((*RUN, "--set", "batch_size=99", "--set", "learning_rate=1"), "1 to the 40 training exam"),
         (("run", "toy", "--seed", "-1"), "seed must be an integer from 0"),

@@ -181,6 +181,13 @@ def test_what_a_run_says_is_in_its_log(here, monkeypatch):
     assert "no checkpoint of update 10: full; the run goes on without" in log.read_text()
 
 
+@pytest.mark.parametrize("name", ["workers", "threads"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_numbers_below_one_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got {value}"):
+        carry_out(Sweep("toy", "plain"), **{name: value})
+
+
 def test_workers_share_the_cores(monkeypatch):
     asked = []
 
