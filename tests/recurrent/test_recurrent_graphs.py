@@ -1,5 +1,5 @@
 """torch.compile (one graph, forward and backward), torch.export and torch.jit.trace of the
-recurrent layers; autocast and double backward."""
+recurrent layers; autocast."""
 
 import copy
 import warnings
@@ -11,7 +11,7 @@ import pytest
 import torch
 from apart import outcomes, report
 from library.oracle import assert_rounded, draw
-from recurrent.recurrent_reference import LAYERS, NETS, VARIANTS, backends, shaken, usable
+from recurrent.recurrent_reference import LAYERS, NETS, backends, shaken, usable
 from torch.nn.utils.rnn import PackedSequence
 
 import layernorm
@@ -174,25 +174,6 @@ def test_autocast(kind, dtype, backend):
         y.data.square().sum().backward()
         assert all(p.grad.dtype == torch.float32 and p.grad.any() for p in module.parameters())
     assert_rounded(outputs, lambda: [exact(PackedSequence(x.double(), sizes))[0].data] * 2, dtype)
-
-
-FORMS = [("lstm", {"variant": v}) for v in VARIANTS]
-FORMS += [("lstm", {"proj_size": 2}), ("gru", {}), ("rnn", {})]
-
-
-@pytest.mark.parametrize(("kind", "options"), FORMS, ids=str)
-def test_second_derivatives_of_the_definition(kind, options):
-    module = shaken(LAYERS[kind](2, 3, dtype=torch.float64, backend="reference", **options))
-    names = [name for name, _ in module.named_parameters()]
-
-    def run(x, *parameters):
-        named = dict(zip(names, parameters, strict=True))
-        packed = PackedSequence(x, torch.tensor([2, 1]))
-        y, last = torch.func.functional_call(module, named, (packed,))
-        return y.data, *(last if isinstance(last, tuple) else (last,))
-
-    inputs = [t.detach().requires_grad_() for t in (draw(3, 2), *module.parameters())]
-    assert torch.autograd.gradgradcheck(run, inputs, fast_mode=True)
 
 
 if __name__ == "__main__":

@@ -158,15 +158,6 @@ def test_wrapped_around_there_is_no_border(method, network_name):
         assert (apart < 1e-5) == (padding == "circular")
 
 
-def test_constant_images_show_where_padding_makes_a_border():
-    for padding in ("circular", "zeros"):
-        conv = network(padding=padding)[0].conv
-        a = conv(torch.ones(1, 1, 8, 8))
-        center = a[:, :, 4:5, 4:5]
-        assert torch.allclose(a[:, :, 1:-1, 1:-1], center.expand(1, 8, 6, 6))
-        assert torch.allclose(a, center.expand_as(a)) == (padding == "circular")
-
-
 @pytest.mark.parametrize("network_name", ["plain", "resnet"])
 def test_rescaled_starts_with_summed_inputs_of_unit_variance(network_name):
     model, x = network(network=network_name), torch.rand(50, 1, 12, 12)

@@ -83,13 +83,6 @@ def test_more_rows_than_one_block(kind):
     assert distance(kind, [*[60] * 21, 7], 3, 5) < 1e-11
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_squads_of_several_members(kind):
-    """Both the sequences and the units are divided; the shorter sequences are one squad's."""
-    with threads(4):
-        assert distance(kind, [*[20] * 30, 17, 9, 3], 5, 200, reverse=True) < 1e-11
-
-
 def run(kind, x, w, batch=3):
     states = [torch.zeros(batch, w.w_hh.shape[1], dtype=x.dtype) for _ in range(2)]
     return getattr(cpu, kind)(x, None, *states[: 2 if kind == "lstm" else 1], w)
