@@ -24,6 +24,11 @@ def largest(*tensors: Tensor) -> float:
     return torch.stack([x.detach().abs().max() for x in tensors]).max().item()
 
 
+def worst(*values: float) -> float:
+    """The largest of several numbers; NaN if there is one."""
+    return max(values, key=lambda value: (value != value, value))
+
+
 def below(value: float, bound: float) -> str:
     """On which side of a bound a value lies, in words that no other machine changes."""
     return f"{'below' if value < bound else 'above'} {bound:g}".replace("e-0", "e-")
