@@ -18,6 +18,7 @@ from layernorm.lab.claims.checks import (
     held,
     largest,
     less,
+    worst,
 )
 
 EDGE = 2.18  # where the slope of tanh falls below 5% of its largest
@@ -230,13 +231,13 @@ def per_unit_methods_keep_correlations() -> Finding:
 )
 def gradients_follow_the_layer_below() -> Finding:
     def off(w: Tensor, h: Tensor, back: Tensor) -> float:
-        worst = []
+        found = []
         for normalize, factor in ((False, 2), (True, 1)):
             gradient, doubled = (scale.weight_gradient(w, c * h, back, normalize) for c in (1, 2))
             parallel = torch.outer(gradient @ h, h) / (h @ h)
             violation = largest(gradient - parallel, doubled - factor * gradient)
-            worst.append(violation / max(1.0, largest(gradient)))
-        return max(worst, key=lambda value: (math.isnan(value), value))
+            found.append(violation / max(1.0, largest(gradient)))
+        return worst(*found)
 
     return adversary.searched(
         1e-10,

@@ -1,6 +1,6 @@
 """Claims about layer-normalized LSTMs that chapter 09 decides: lengths, scales, published cells.
 
-Those about how the layers start are in `chapter_09_start.py`, about the GRU in `chapter_09_gru.py`.
+Those about the GRU, and about how the layers start, are in `chapter_09_gru.py`.
 """
 
 from __future__ import annotations

@@ -78,41 +78,27 @@ SIDES = {
 }
 
 
-def decided_by_ratio(
-    id: str,
-    statement: str,
-    where: str,
-    models: tuple[str, ...],
-    margin: float,
-    says: str,
-) -> None:
-    record = RECORD.format(profile=PROFILES[where], models=" and ".join(models))
+MLPS = ("mlp", "digits")
+FULLY_CONNECTED = "layer normalization slows down each update of a fully connected network."
+NO_COST = "no-significant-cost-per-step/recurrent_gpu"
+RECURRENT = (
+    "layer normalization adds no significant cost to an update of a recurrent network, an LSTM."
+)
+for _id, _where, _models, _margin, _says, _statement in (
+    ("slower-per-update/mlp_cpu", "cpu", MLPS, SLOWER, "better", FULLY_CONNECTED),
+    ("slower-per-update/gpu", "gpu", MLPS, SLOWER, "better", FULLY_CONNECTED),
+    (NO_COST, "gpu", ("lstm",), SIGNIFICANT, "not worse", RECURRENT),
+):
     declare(
-        id=id,
-        statement=statement,
+        id=_id,
+        statement=f"On a {_where.upper()}, {_statement}",
         kind="experiment",
-        chapter="12",
-        rule=record + SIDES[says].format(margin),
-        check=lambda: slower(of_model(fastest(measured(where), "layer"), *models), margin, says),
+        rule=RECORD.format(profile=PROFILES[_where], models=" and ".join(_models))
+        + SIDES[_says].format(_margin),
+        check=lambda where=_where, models=_models, margin=_margin, says=_says: slower(
+            of_model(fastest(measured(where), "layer"), *models), margin, says
+        ),
     )
-
-
-decided_by_ratio(
-    "slower-per-update/mlp_cpu",
-    "On a CPU, layer normalization slows down each update of a fully connected network.",
-    *("cpu", ("mlp", "digits"), SLOWER, "better"),
-)
-decided_by_ratio(
-    "slower-per-update/gpu",
-    "On a GPU, layer normalization slows down each update of a fully connected network.",
-    *("gpu", ("mlp", "digits"), SLOWER, "better"),
-)
-decided_by_ratio(
-    "no-significant-cost-per-step/recurrent_gpu",
-    "On a GPU, layer normalization adds no significant cost to an update of a recurrent network, "
-    "an LSTM.",
-    *("gpu", ("lstm",), SIGNIFICANT, "not worse"),
-)
 
 
 def share_of_arithmetic(shape: Sequence[int]) -> float:

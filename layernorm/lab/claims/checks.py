@@ -12,6 +12,7 @@ from layernorm.lab.claims.schema import Finding
 
 LAYER_NORM = "layernorm.functional.layer_norm"  # where mutants are put
 BATCH_NORM = "layernorm.functional.batch_norm"
+Truth = bool | Tensor  # of numbers that were compared, or of tensors
 
 
 def draw(*shape: int, mean: float = 0.0, spread: float = 1.0) -> Tensor:
@@ -24,6 +25,11 @@ def largest(*tensors: Tensor) -> float:
     return torch.stack([x.detach().abs().max() for x in tensors]).max().item()
 
 
+def worst(*values: float) -> float:
+    """The largest of several numbers; NaN if there is one."""
+    return max(values, key=lambda value: (value != value, value))
+
+
 def below(value: float, bound: float) -> str:
     """On which side of a bound a value lies, in words that no other machine changes."""
     return f"{'below' if value < bound else 'above'} {bound:g}".replace("e-0", "e-")
@@ -34,17 +40,17 @@ def less(value: float, bound: float) -> str:
     return f"{'less' if value < bound else 'more'} than {bound:g}".replace("e-0", "e-")
 
 
-def held(holds: bool, evidence: str, **numbers: SupportsFloat) -> Finding:
+def held(holds: Truth, evidence: str, **numbers: SupportsFloat) -> Finding:
     """The finding of a property that holds or does not."""
     return Finding("held" if holds else "refuted", evidence, numbers=numbers)
 
 
-def proved(holds: bool, evidence: str, **numbers: SupportsFloat) -> Finding:
+def proved(holds: Truth, evidence: str, **numbers: SupportsFloat) -> Finding:
     """The finding of a proof that goes through or does not."""
     return Finding("proved" if holds else "refuted", evidence, numbers=numbers)
 
 
-def printed(holds: bool, evidence: str, **numbers: SupportsFloat) -> Finding:
+def printed(holds: Truth, evidence: str, **numbers: SupportsFloat) -> Finding:
     """The finding of a statement about a source that is so printed or not."""
     return Finding("so printed" if holds else "not so printed", evidence, numbers=numbers)
 
@@ -60,8 +66,8 @@ def within(bound: float, evidence: str, **violations: float) -> Finding:
 
 
 def conditional(
-    inside: bool,
-    outside: bool,
+    inside: Truth,
+    outside: Truth,
     condition: str,
     evidence: str,
     holds: Callable[..., Finding] = held,
