@@ -1,4 +1,4 @@
-# make book · make test (FAST=1) · make lab · make notebooks · make bench-gpu · make clean
+# make book · make test (FAST=1) · make lab · make notebooks · make bench-gpu · make sanitize · make clean
 # README.md shows the plain commands behind each. Another Python: make book PYTHON=python3.12
 
 PYTHON ?= python3
@@ -12,7 +12,7 @@ NBVAL := env PYTHONWARNINGS="ignore:layernorm's recurrent layers" $(BIN)/python 
 UNITS := $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile
 ALONE = $(patsubst %.md,%.ipynb,$(shell grep -l '^run_alone: true' notebooks/*.md))
 
-.PHONY: book test lab notebooks bench-gpu clean
+.PHONY: book test lab notebooks bench-gpu sanitize clean
 
 # Executes what is not current (all with FORCE=1) and builds the pages.
 book: $(INSTALLED)
@@ -61,6 +61,16 @@ notebooks: $(INSTALLED)
 # still to be measured, what was aimed for first. Call it until it says "complete". OUT: a folder.
 bench-gpu:
 	$(PYTHON) -m layernorm.lab.benchmarks.gpu --minutes 8 $(if $(OUT),--out $(OUT))
+
+# The C++ of the recurrent layers under the address, undefined-behavior and thread sanitizers: a
+# minute or two; needs g++.
+sanitize:
+	mkdir -p _build
+	$(SANITIZED) -O0 -fopenmp -fsanitize=address,undefined && _build/sanitized
+	$(SANITIZED) -O1 -fsanitize=thread && _build/sanitized
+
+SANITIZED = g++ -std=c++17 -g -march=native -pthread -fopenmp-simd -fno-sanitize-recover=all \
+	tests/recurrent/cpu/sanitized.cpp -o _build/sanitized
 
 clean:
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

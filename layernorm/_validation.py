@@ -147,17 +147,39 @@ def ln_gru_step(x, h, w_ih, w_hh, b, ln_ih, ln_hh, eps):
     _eps(eps)
 
 
-def settings(eps, momentum=None, num_groups=1, num_channels=1, **_) -> None:
+def settings(eps, momentum=None, num_groups=1, num_channels=1, **others) -> None:
     """The arguments of a module's constructor."""
     _eps(eps)
+    named = {n: others[n] for n in ("normalized_shape", "num_features") if n in others}
+    sizes(num_channels=num_channels, **named)
     if momentum is not None:
         _finite("momentum", momentum)
     _groups(num_groups, num_channels)
 
 
-def rms_settings(eps, **_) -> None:
+def rms_settings(eps, **others) -> None:
     """None stands for torch's default here alone."""
-    settings(0.0 if eps is None else eps)
+    settings(0.0 if eps is None else eps, **others)
+
+
+def sizes(**named) -> None:
+    """Sizes of a module: ints that are not negative, or sequences of them."""
+    for name, value in named.items():
+        for n in value if isinstance(value, Sequence) else (value,):
+            if isinstance(n, bool) or not isinstance(n, Integral):
+                raise TypeError(
+                    f"{name} must be an int, or ints where it is a shape, got {value!r}"
+                )
+            if n < 0:
+                raise ValueError(f"{name} must not be negative, got {value}; give sizes, not axes")
+
+
+def not_scriptable(module) -> None:
+    """What torch.jit.script is told, by a module's `__prepare_scriptable__`."""
+    raise TypeError(
+        f"torch.jit.script cannot compile {type(module).__name__}; use torch.jit.trace, "
+        "torch.compile or torch.export"
+    )
 
 
 def features(x, channels: int) -> None:
@@ -175,6 +197,7 @@ def linear(x, weight: Tensor) -> None:
     _floating("input", x)
     if x.dim() < 1 or x.shape[-1] != weight.shape[1]:
         raise ValueError(f"input must have shape (*batch, {weight.shape[1]}), got {_shape(x)}")
+    on_device("input", x, weight, "the weights'")
     if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
         raise TypeError(
             f"input must have the weights' type {weight.dtype}, got {x.dtype}; convert one of them "
@@ -192,6 +215,14 @@ def _groups(num_groups, num_channels: int) -> None:
         )
 
 
+def on_device(name: str, t: Tensor, other: Tensor, whose: str) -> None:
+    if t.device != other.device:
+        raise ValueError(
+            f"{name} must be on {whose} device {other.device}, got {t.device}; move one of them "
+            "with .to(...)"
+        )
+
+
 def _shape(t: Tensor) -> tuple[int, ...]:
     return tuple(t.shape)
 
@@ -199,6 +230,9 @@ def _shape(t: Tensor) -> tuple[int, ...]:
 def _tensor(name: str, t) -> None:
     if not isinstance(t, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(t).__name__}")
+    if t.is_nested or t.layout != torch.strided:
+        kind, way = ("nested", "to_padded_tensor(0.0)") if t.is_nested else (t.layout, "to_dense()")
+        raise ValueError(f"{name} must be a dense tensor, got a {kind} one; use {name}.{way}")
 
 
 def _floating(name: str, t) -> None:
@@ -249,7 +283,9 @@ def _parameter(name: str, p, x: Tensor, shape: tuple, meaning: str, mixed: bool 
 
 
 def _matching(name: str, p: Tensor, x: Tensor, mixed: bool) -> None:
-    """The input's type or, where `mixed`, float32 beside a half-precision input, as in torch."""
+    """The input's device, and its type or, where `mixed`, float32 beside a half-precision input,
+    as in torch."""
+    on_device(name, p, x, "the input's")
     mixed = mixed and x.dtype in (torch.float16, torch.bfloat16)
     if p.dtype == x.dtype or (mixed and p.dtype == torch.float32):
         return

@@ -26,6 +26,8 @@ class LayerNorm(nn.LayerNorm):
     tensor([[-1.,  1.]], grad_fn=<NativeLayerNormBackward0>)
     """
 
+    __prepare_scriptable__ = _validation.not_scriptable
+
     @checked(_validation.settings)
     def __init__(
         self,
@@ -56,6 +58,8 @@ class RMSNorm(nn.RMSNorm):
     tensor([[0.2000, 1.4000]])
     """
 
+    __prepare_scriptable__ = _validation.not_scriptable
+
     @checked(_validation.rms_settings)
     def __init__(
         self,
@@ -84,6 +88,8 @@ class GroupNorm(nn.GroupNorm):
     >>> GroupNorm(2, 4, eps=0.0, affine=False)(torch.tensor([[1.0, 3.0, 10.0, 30.0]]))
     tensor([[-1.,  1., -1.,  1.]])
     """
+
+    __prepare_scriptable__ = _validation.not_scriptable
 
     @checked(_validation.settings)
     def __init__(
@@ -119,6 +125,8 @@ class InstanceNorm(_InstanceNorm):
     tensor([[[-1.,  1.],
              [-1.,  1.]]])
     """
+
+    __prepare_scriptable__ = _validation.not_scriptable
 
     @checked(_validation.settings)
     def __init__(
@@ -160,6 +168,8 @@ class BatchNorm(_BatchNorm):
             [ 1.],
             [ 0.]])
     """
+
+    __prepare_scriptable__ = _validation.not_scriptable
 
     @checked(_validation.settings)
     def __init__(
@@ -212,10 +222,13 @@ class WeightNormLinear(nn.Module):
     True
     """
 
+    __prepare_scriptable__ = _validation.not_scriptable
+
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None
     ) -> None:
         super().__init__()
+        _validation.sizes(in_features=in_features, out_features=out_features)
         self.in_features = in_features
         self.out_features = out_features
         options = {"device": device, "dtype": dtype}

@@ -129,6 +129,7 @@ def rows(name: str, x, features: int, weight: Tensor, dims: tuple[int, ...], for
     _floating(name, x)
     if x.dim() not in dims or x.shape[-1] != features:
         raise ValueError(f"{name} must have shape {form}, got {_shape(x)}")
+    _validation.on_device(name, x, weight, "the weights'")
     if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
         raise TypeError(
             f"{name} must have the weights' type {weight.dtype}, got {x.dtype}; convert it with "
@@ -162,6 +163,7 @@ def initial_states(hx, count: int, expected: list[tuple[int, ...]], weight: Tens
                 f"{name} must have shape {shape} for this input, got {_shape(state)}; it stays "
                 "(layers * directions, batch, size) with batch_first, too"
             )
+        _validation.on_device(name, state, weight, "the weights'")
         if state.dtype != weight.dtype and not torch.is_autocast_enabled(state.device.type):
             raise TypeError(
                 f"{name} must have the weights' type {weight.dtype}, got {state.dtype}; convert "

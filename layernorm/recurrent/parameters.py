@@ -19,6 +19,7 @@ class Parameters(nn.Module):
 
     gates: int
     states = 1
+    __prepare_scriptable__ = _validation.not_scriptable
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool, eps: float) -> None:
         super().__init__()
@@ -29,6 +30,15 @@ class Parameters(nn.Module):
         self.hidden_size = hidden_size
         self.bias = bias
         self.eps = eps
+
+    def _load_from_state_dict(self, state_dict, prefix, *others) -> None:
+        if any(key.startswith(f"{prefix}bias_hh") for key in state_dict):
+            errors = others[-1]
+            errors.append(
+                "these are the parameters of one of torch.nn's layers, which has no norms; "
+                "layernorm.recurrent.convert.from_torch(module) makes one with norms from it"
+            )
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def _norms(self) -> dict[str, int]:
         """The sizes of the norms, by name."""

@@ -46,6 +46,10 @@ WRONG = [
         (f, {x: GOOD[f][x].cfloat()}, TypeError, rf"{x} must be float16.*got torch\.complex64")
         for f, x in FIRST
     ),
+    *((f, {x: GOOD[f][x].to_sparse()}, ValueError, rf"{x} must be a dense tensor, got a torch\.sparse_coo one; use {x}\.to_dense\(\)") for f, x in FIRST),
+    *((f, {x: torch.nested.nested_tensor([GOOD[f][x]], layout=torch.jagged)}, ValueError, rf"{x} must be a dense tensor, got a nested one") for f, x in FIRST),
+    *((f, {"weight": zeros(*shape).to("meta")}, ValueError, "weight must be on the input's device cpu, got meta") for f, shape in ((fn.layer_norm, (4, 3)), (fn.group_norm, (4,)))),
+    (fn.ln_gru_step, {"h": zeros(2, 5).to("meta")}, ValueError, "h must be on the input's device cpu, got meta"),
     *((f, {"weight": zeros(9)}, ValueError, r"weight must have shape .*, got \(9,\)") for f in AFFINE),
     *((f, {"bias": zeros(9)}, ValueError, r"bias must have shape .*, got \(9,\)") for f in AFFINE),
     (fn.layer_norm, {"weight": zeros(4, 3).double()}, TypeError, "weight must have.*float32, got torch.float64"),

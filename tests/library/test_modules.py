@@ -244,3 +244,31 @@ def test_reset_parameters_restores_the_start():
     linear.reset_parameters()
     assert not torch.equal(linear.weight_v, before)
     torch.testing.assert_close(linear.weight, linear.weight_v)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: layernorm.LayerNorm(-1), ValueError, "normalized_shape must not be negative"),
+        (lambda: layernorm.RMSNorm((3, -1)), ValueError, r"normalized_shape.*got \(3, -1\)"),
+        (lambda: layernorm.LayerNorm(1.5), TypeError, "normalized_shape must be an int.*got 1.5"),
+        (lambda: layernorm.GroupNorm(1, -2), ValueError, "num_channels must not be negative"),
+        (lambda: layernorm.InstanceNorm(-1), ValueError, "num_features must not be negative"),
+        (lambda: layernorm.BatchNorm(-1), ValueError, "num_features must not be negative, got -1"),
+        (lambda: layernorm.WeightNormLinear(2, -1), ValueError, "out_features must not be"),
+    ],
+)
+def test_sizes_that_are_none(make, error, message):
+    """The annotations' check of the test run may speak first."""
+    with pytest.raises(error, match=f"{message}|normalized_shape"):
+        make()
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("pair", PAIRS, ids=_name)
+def test_scripts_are_refused(pair):
+    module = nn.Sequential(pair.ours(*pair.arguments, **pair.options))
+    with pytest.raises(
+        TypeError, match=f"cannot compile {pair.ours.__name__}; use torch.jit.trace"
+    ):
+        torch.jit.script(module)

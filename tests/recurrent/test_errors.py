@@ -4,7 +4,7 @@ came and what to do."""
 
 import pytest
 import torch
-from torch import zeros
+from torch import nn, zeros
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from layernorm import (
@@ -69,6 +69,10 @@ CALLED = [
     (LSTM, (X[:, 0], (H, H)), ValueError, r"h_0 must have shape \(2, 5\) for this input"),
     (LSTM, (X, (H, H.double())), TypeError, r"c_0 must have the weights' type torch\.float32, got torch\.float64"),
     (GRU, (X, (H, H)), TypeError, r"h_0 must be a torch\.Tensor, got tuple"),
+    (LSTM, (X.to_sparse(),), ValueError, r"input must be a dense tensor, got a torch\.sparse_coo one; use input\.to_dense\(\)"),
+    (GRU_CELL, (torch.nested.nested_tensor([X[0], X[0]], layout=torch.jagged),), ValueError, r"input must be a dense tensor, got a nested one; use input\.to_padded_tensor"),
+    (GRU, (X.to("meta"),), ValueError, r"input must be on the weights' device cpu, got meta; move one"),
+    (LSTM, (X, (H, H.to("meta"))), ValueError, "c_0 must be on the weights' device cpu, got meta"),
     (CELL, (zeros(4),), ValueError, r"input must have shape \(B, 3\) or \(3,\), got \(4,\)"),
     (CELL, (X,), ValueError, r"input must have shape \(B, 3\) or \(3,\), got \(4, 2, 3\)"),
     (CELL, (X[0], (zeros(2, 5), zeros(5))), ValueError, r"c_0 must have shape \(2, 5\) for this input, got \(5,\)"),
@@ -81,6 +85,22 @@ CALLED = [
 def test_calls(module, arguments, error, message):
     with pytest.raises(error, match=message):
         module(*arguments)
+
+
+@pytest.mark.parametrize(("plain", "kind"), [(nn.LSTM, LayerNormLSTM), (nn.RNN, LayerNormRNN)])
+@pytest.mark.parametrize("strict", [True, False])
+def test_the_state_dict_of_torchs_layer_points_to_the_conversion(plain, kind, strict):
+    """Without strict, too: b_hh would be lost silently."""
+    state = nn.Sequential(plain(3, 5)).state_dict()
+    with pytest.raises(RuntimeError, match=r"convert\.from_torch\(module\)"):
+        nn.Sequential(kind(3, 5)).load_state_dict(state, strict=strict)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("module", [LSTM, GRU_CELL, nn.Sequential(LayerNormRNN(3, 5))], ids=str)
+def test_scripts_are_refused(module):
+    with pytest.raises(TypeError, match=r"script cannot compile LayerNorm(LSTM|GRUCell|RNN); use"):
+        torch.jit.script(module)
 
 
 FOUR, FIFTEEN, FIVE = (zeros(20),) * 2, (zeros(15),) * 2, (zeros(5),) * 2

@@ -37,14 +37,22 @@ def relative_error(got: Tensor, expected: Tensor) -> float:
     return float(error.masked_fill(agree, 0).max()) if error.numel() else 0.0
 
 
+def relative_distance(got: Tensor, expected: Tensor) -> float:
+    """|got - expected| / |expected| of the whole tensors; NaN is an infinite error."""
+    error = (got.detach().double() - expected).norm() / expected.norm().clamp(min=1e-300)
+    return float(error.nan_to_num(nan=math.inf, posinf=math.inf))
+
+
 @dataclass(frozen=True)
 class Expected:
-    """The oracle's value in float64, the dtype of an implementation's, and the error allowed."""
+    """The oracle's value in float64, and what an implementation owes: its dtype, how close, and by
+    which measure."""
 
     name: str
     value: Tensor
     dtype: torch.dtype
     allowed: float
+    measure: Callable[[Tensor, Tensor], float] = relative_error
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,7 @@ def check(got: Sequence[Tensor], expected: Sequence[Expected]) -> Verdict:
             return Verdict(math.inf, f"{oracle.name} has shape {shapes}")
         if mine.dtype != oracle.dtype:
             return Verdict(math.inf, f"{oracle.name} is {mine.dtype}, expected {oracle.dtype}")
-        error = relative_error(mine, oracle.value)
+        error = oracle.measure(mine, oracle.value)
         if error / oracle.allowed > worst.error:
             wrong = f"{oracle.name} is off by {error:.2g} of its size, allowed {oracle.allowed:.2g}"
             worst = Verdict(error / oracle.allowed, wrong if error > oracle.allowed else "")

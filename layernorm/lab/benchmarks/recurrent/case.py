@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from layernorm.lab.analysis import rounding
 from layernorm.lab.benchmarks.measure import gate, memory
 from layernorm.lab.benchmarks.measure.case import MEASURED, Case, Row, Trial
 from layernorm.lab.benchmarks.measure.process import HUGE_PAGES, ask, measure_apart
@@ -41,9 +42,8 @@ class RecurrentCase(Case):
     units; "training" (forward and backward with every gradient, that of x too) or "inference".
 
     The gate: on a CPU an implementation must agree with its definition to 1e-11 in float64; and on
-    the very inputs that are timed, to four times the error that the definition's loop makes in
-    that type itself, plus `gate.tolerance`. (The largest of some 100,000 errors scatters: two
-    programs whose errors have the same rms differ by up to three in it.)
+    the very inputs that are timed, it may be off by what rounding does to the definition in that
+    type, in whatever order it adds (`layernorm.lab.analysis.rounding`).
 
     Args:
         operation: "lstm" or "gru".
@@ -96,7 +96,7 @@ class RecurrentCase(Case):
 
     def _judged(self, run: _Run, call: Callable, expected: list[gate.Expected]) -> gate.Verdict:
         """In float64, then as it is timed; the verdict of the worse, or of what is wrong."""
-        exact = [replace(e, dtype=torch.float64, allowed=EXACT) for e in expected]
+        exact = [gate.Expected(e.name, e.value, torch.float64, EXACT) for e in expected]
         verdicts = gate.check(run.double().call(), exact), gate.check(call(), expected)
         return max(verdicts, key=lambda verdict: (bool(verdict.wrong), verdict.error))
 
@@ -220,14 +220,19 @@ class _Run:
         return y.detach(), *(leaf.grad for leaf in leaves)
 
     def expected(self) -> list[gate.Expected]:
-        """The definition's values in float64, and what its loop loses in the type timed."""
-        exact, rounded = self._defined(torch.float64), self._defined(self.x.dtype)
+        """The definition's values in float64, and how far rounding may take them in the type timed
+        (TF32 rounds the factors of products to as many digits as float16 has)."""
+        kind, coarse = self.x.dtype, torch.float16 if getattr(self.case, "tf32", False) else None
+        exact = self._defined(torch.float64)
+        limits = rounding.allowance(lambda: self._defined(torch.float64), kind, coarse)
+        unit = rounding.unit_roundoff(kind)
         leaves = ["x", *(name for name, _ in self.module.named_parameters())]
         owed = ["y", *(f"gradient of {name}" for name in leaves)]
-        floor = gate.tolerance(self.x.dtype, self.x.shape[0] * self.x.shape[1])
         return [
-            gate.Expected(name, value, low.dtype, floor + 4 * gate.relative_error(low, value))
-            for name, value, low in zip(owed, exact, rounded, strict=False)
+            gate.Expected(
+                name, value, kind, unit + limit / float(value.norm()), gate.relative_distance
+            )
+            for name, value, limit in zip(owed, exact, limits, strict=False)
         ]
 
     def _defined(self, dtype: torch.dtype) -> tuple[Tensor, ...]:

@@ -91,13 +91,13 @@ template <class T, int N> struct InverseFactorials {
 // The facts of a number type for exp: where it overflows, how to round, how to make 2^n.
 template <class T> struct Exponent;
 template <> struct Exponent<float> {
-  using Int = int32_t;
+  using Bits = uint32_t;  // wraps around where x is NaN
   static constexpr float largest = 88.0f, round = 0x1.8p23f, high = 0x1.62e4p-1f,
                          low = 0x1.7f7d1cp-20f;  // high + low = ln 2
   static constexpr int bias = 127, mantissa = 23, terms = 7;
 };
 template <> struct Exponent<double> {
-  using Int = int64_t;
+  using Bits = uint64_t;
   static constexpr double largest = 709.0, round = 0x1.8p52, high = 0x1.62e42feep-1,
                           low = 0x1.a39ef35793c76p-33;
   static constexpr int bias = 1023, mantissa = 52, terms = 14;
@@ -107,7 +107,7 @@ template <> struct Exponent<double> {
 // series of exp(r) - 1:  exp(x) - 1 = 2^n (exp(r) - 1) + (2^n - 1).
 template <class T> inline T expm1(T x) {
   using E = Exponent<T>;
-  using Int = typename E::Int;
+  using Bits = typename E::Bits;
   x = x > E::largest ? E::largest : x;
   x = x < -E::largest ? -E::largest : x;  // comparisons with NaN are false: NaN goes through
   const T rounded = x * T(1.44269504088896340736) + E::round;
@@ -118,7 +118,7 @@ template <class T> inline T expm1(T x) {
 #pragma GCC unroll 16
   for (int k = E::terms - 2; k >= 0; --k) series = series * r + term.of[k];
   series *= r;
-  Int bits, shift;
+  Bits bits, shift;
   std::memcpy(&bits, &rounded, sizeof bits);
   std::memcpy(&shift, &E::round, sizeof shift);
   bits = (bits - shift + E::bias) << E::mantissa;

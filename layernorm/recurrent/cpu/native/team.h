@@ -16,6 +16,12 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(from, bytes)
+#define ASAN_UNPOISON_MEMORY_REGION(from, bytes)
+#endif
 
 // All members wait for each other. Waiting spins, since a step takes microseconds, and gives the
 // processor away when it takes long (another process has it).
@@ -105,7 +111,9 @@ class Scratch {
   template <class T> T* take(size_t count) {
     const size_t begin = used_;
     used_ += (count * sizeof(T) + 127) / 64 * 64;
-    return reserved_ ? reinterpret_cast<T*>(block_.data + begin) : nullptr;
+    if (!reserved_) return nullptr;
+    ASAN_UNPOISON_MEMORY_REGION(block_.data + begin, count * sizeof(T));
+    return reinterpret_cast<T*>(block_.data + begin);
   }
   void reserve() {
     if (used_ > block_.bytes) {
@@ -118,6 +126,7 @@ class Scratch {
       block_ = {static_cast<char*>(data), bytes};
       advise(data, bytes);
     }
+    ASAN_POISON_MEMORY_REGION(block_.data, block_.bytes);  // until it is taken
     reserved_ = true;
     used_ = 0;
   }
@@ -132,7 +141,7 @@ class Scratch {
     return m;
   }
   static std::vector<Block>& kept() {
-    static std::vector<Block> blocks;
+    static auto& blocks = *new std::vector<Block>;  // outlives every thread
     return blocks;
   }
   Block block_;
