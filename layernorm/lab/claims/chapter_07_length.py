@@ -9,7 +9,7 @@ from layernorm.lab.analysis.fisher import draw
 from layernorm.lab.analysis.statistics import interval
 from layernorm.lab.claims import Finding, adversary, claim
 from layernorm.lab.claims.checks import below, conditional, held
-from layernorm.lab.experiments import compare
+from layernorm.lab.experiments import judged
 
 MLP = "layernorm.lab.analysis.networks.mlp"
 _mlp = networks.mlp
@@ -192,11 +192,11 @@ def sigma_makes_learning_stable() -> Finding:
         }
         for other in ("none", "rescaled"):
             d = interval(loss["layer"] - loss[other], 1 - 0.05 / 6)
-            found.append(compare.verdict(d.low, d.high, np.log(2)))
+            found.append(judged.verdict(d.low, d.high, np.log(2)))
             said.append(f"rate {rate:g}, layer over {other} {np.exp(d.mean):.2g}: {found[-1]}")
             numbers[f"{rate:g} {other}"] = d.mean
-    verdict = compare.together(found)
-    open_ = verdict in (compare.INCONCLUSIVE, compare.DEPENDS)
+    verdict = judged.together(found)
+    open_ = verdict in (judged.INCONCLUSIVE, judged.DEPENDS)
     return Finding(
         verdict,
         f"Ratio of training losses, 3 seeds, intervals at {1 - 0.05 / 6:.2%}: {'; '.join(said)}.",
