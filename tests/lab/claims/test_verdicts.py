@@ -76,7 +76,7 @@ def test_a_changed_rule_and_a_changed_margin_make_a_verdict_old(file, package):
     plan = get("mnist").comparisons
     said, rows = next(iter(plan.claims().items()))
     margin = replace(rows[0].margin, size=2 * rows[0].margin.size)
-    rules = {rule(get("mnist"), said, each)
+    rules = {rule(get("mnist"), plan, said, each)
              for each in (rows, [replace(row, margin=margin) for row in rows])}  # fmt: skip
     assert len(rules) == 2
 
