@@ -201,7 +201,7 @@ BAD = [
     (lambda x: layer_norm(x, (4,), x[0].half()), TypeError, "weight must have the input's type"),
     (lambda x: layer_norm(x, (4,), eps=-1.0), ValueError, "eps must be non-negative"),
     (lambda x: layer_norm([x], (4,)), TypeError, "x must be a torch.Tensor, got list"),
-    (lambda x: rms_norm(x, (4,), x[0].to("meta")), ValueError, "weight must be on the device of x"),
+    (lambda x: rms_norm(x, (4,), x[0].to("meta")), ValueError, "weight must be on the input's dev"),
     (lambda x: add_layer_norm(x, None, (4,)), TypeError, "residual must be a torch.Tensor"),
     (lambda x: add_rms_norm(x, x[0], (4,)), ValueError, r"residual must have the shape.*expand_as"),
     (lambda x: add_rms_norm(x, x.half(), (4,)), TypeError, "residual must have the type of x"),

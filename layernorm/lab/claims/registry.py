@@ -117,7 +117,7 @@ def select(chapter: str | None = None, kind: str | None = None) -> tuple[Claim, 
 
 
 @contextmanager
-def _same_start(seed: int) -> Iterator[None]:
+def _same_start(seed: int = 0) -> Iterator[None]:
     """Fixed seeds and gradients on; puts back every global state a check may have changed."""
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
     dtype = torch.get_default_dtype()

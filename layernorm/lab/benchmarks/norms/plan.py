@@ -17,7 +17,7 @@ from layernorm.lab.benchmarks.norms.implementations import candidates
 from layernorm.lab.benchmarks.norms.operations import at
 from layernorm.methods import METHODS
 
-OPERATIONS = operations.every()
+BENCHMARKED = operations.every()
 DTYPES = ("float32", "float16", "bfloat16")
 COUNTS = (1, 16, 256, 4096, 65536)
 WIDTHS = (32, 128, 512, 769, 1000, 1024, 2048, 4096, 5120, 8192, 16384, 32768, 65536)
@@ -43,7 +43,7 @@ def cases(
     """Every name at every size (rows, elements of a row), type and mode, by all implementations
     that run on the device. Batch normalization of one row is not defined, and left out."""
     names, modes = list(names), list(modes)
-    sources = {name: candidates(OPERATIONS[name], device, compiled)[0] for name in names}
+    sources = {name: candidates(BENCHMARKED[name], device, compiled)[0] for name in names}
     return tuple(
         _kind(name)(
             name, at(name, *size), dtype, str(device), mode, tuple(sources[name].implementations),
@@ -81,7 +81,7 @@ def plan(
         ValueError: naming the option, what was expected, what came and what was probably meant.
     """
     on = device_of(device)
-    names = some_of("methods", methods, OPERATIONS, OPERATIONS)
+    names = some_of("methods", methods, BENCHMARKED, BENCHMARKED)
     types = some_of("dtypes", dtypes, DTYPES, QUICK_DTYPES[on.type] if quick else DTYPES)
     kinds = some_of("modes", modes, MODES, QUICK_MODES if quick else MODES)
     most = MOST[on.type]
@@ -109,7 +109,7 @@ def _kind(name: str) -> type[OperationCase]:
 def absent(plan: Plan) -> list[str]:
     """The implementations that cannot run a plan's operations here, and why."""
     asked = dict.fromkeys((case.operation, case.device) for case in plan)
-    refused = [candidates(OPERATIONS[name], torch.device(on))[1] for name, on in asked]
+    refused = [candidates(BENCHMARKED[name], torch.device(on))[1] for name, on in asked]
     return list(dict.fromkeys(f"{name}: {why}" for one in refused for name, why in one.items()))
 
 
@@ -137,12 +137,12 @@ def rows(
     """
     return [
         row
-        for name in [one_of("methods", name, OPERATIONS) for name in methods]
+        for name in [one_of("methods", name, BENCHMARKED) for name in methods]
         for mode in modes
         for row in measure(
             _kind(name)(
-                name, shape, mode=mode, implementations=tuple(OPERATIONS[name].implementations),
-                source=OPERATIONS[name], **fields,
+                name, shape, mode=mode, implementations=tuple(BENCHMARKED[name].implementations),
+                source=BENCHMARKED[name], **fields,
             ),
             roof=roof,
         )

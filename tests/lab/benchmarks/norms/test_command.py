@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from layernorm.cli import app
 from layernorm.lab import records
 from layernorm.lab.benchmarks.measure import Row, case
-from layernorm.lab.benchmarks.norms import tables
 from layernorm.lab.benchmarks.norms import plan as plans
+from layernorm.lab.benchmarks.norms import tables
 
 
 def bench(*arguments):
@@ -50,10 +50,10 @@ def test_the_command_prints_records_and_writes(fast, folders, counted):
 
 
 def test_a_wrong_implementation_is_told_and_fails_the_command(fast, monkeypatch):
-    layer = plans.OPERATIONS["layer"]
+    layer = plans.BENCHMARKED["layer"]
     wrong = {**layer.implementations, "torch": lambda x, weight, bias: x}
     broken = replace(layer, implementations=wrong)
-    monkeypatch.setitem(plans.OPERATIONS, "layer", broken)
+    monkeypatch.setitem(plans.BENCHMARKED, "layer", broken)
     done = bench(*SMALL, "--dtypes", "float32")
     assert done.exit_code == 1
     assert "layer forward 4x32 float32 torch: wrong: output 0 is off by" in done.stdout
