@@ -175,7 +175,7 @@ def sizes(**named) -> None:
 
 
 def not_scriptable(module) -> None:
-    """What torch.jit.script is told, by a module's `__prepare_scriptable__`."""
+    """The refusal of torch.jit.script, raised by a module's `__prepare_scriptable__`."""
     raise TypeError(
         f"torch.jit.script cannot compile {type(module).__name__}; use torch.jit.trace, "
         "torch.compile or torch.export"

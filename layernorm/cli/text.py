@@ -48,7 +48,7 @@ def print_error(error: Exception) -> None:
 
 
 def extras() -> dict[str, list[str]]:
-    """What each optional extra of the package's metadata installs."""
+    """The packages that each optional extra of the metadata installs."""
     needs: dict[str, list[str]] = {}
     try:
         requirements = importlib.metadata.requires("layernorm") or ()

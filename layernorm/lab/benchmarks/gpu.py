@@ -77,7 +77,7 @@ def verdicts(rows: Iterable[Row]) -> list[str]:
 
 
 def _checks(by: dict[str, Row]) -> Iterator[tuple[str, bool]]:
-    """What is told of a case, and whether the aim is reached."""
+    """One line about a case, and whether the aim is reached."""
     recurrent = next(iter(by.values())).benchmark == "recurrent"
     ours = by.get(ON_GPU if recurrent else OURS)
     if ours is None:

@@ -64,7 +64,7 @@ def gates(units: int, gates: int) -> dict[str, Tensor]:
 
 
 def varies(a: Tensor, *_: Tensor) -> bool:
-    """Whether the units of no case, (..., units), all agree."""
+    """Tell whether the units of every case, (..., units), vary."""
     return bool((a.amax(-1) > a.amin(-1)).all())
 
 

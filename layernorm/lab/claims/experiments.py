@@ -22,7 +22,7 @@ SAYS = {
 
 
 def rule(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comparison]) -> str:
-    """How the claim is decided, in words, made from its rows."""
+    """The rule of a claim in words, made from its rows."""
     scale = experiment.profile(plan.profile)
     confidence = plan.confidence(rows[0].family, scale.arms)
     count = round(0.05 / (1 - confidence))

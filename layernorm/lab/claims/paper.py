@@ -40,7 +40,7 @@ def six_tasks() -> Finding:
 
 
 def all_better(table: dict, columns: tuple[str, ...]) -> Finding:
-    """Whether every printed number with layer normalization is better than that without."""
+    """Tell whether every printed number with layer normalization is better than without."""
     better = len(columns) - len(reported.worse(table["none"], table["layer"], columns))
     evidence = f"{better} of {len(columns)} printed numbers are better."
     return printed(better == len(columns), evidence, better=better)

@@ -44,7 +44,7 @@ class Dataset:
         return [pinned.find(self.name, file) for file in self.files]
 
     def status(self) -> str:
-        """Where the data are, without reading them: `embedded`, a folder, or `not fetched`."""
+        """The place of the data, without reading them: `embedded`, a folder, or `not fetched`."""
         if not self.files:
             return "embedded"
         try:

@@ -58,7 +58,7 @@ def cache_folder(dataset: str) -> Path:
 
 
 def locate(dataset: str, file: Pinned) -> Path:
-    """Where the file is, or would be after a download: the reader's own folder goes first."""
+    """The file's place, now or after a download: the reader's own folder goes first."""
     own = own_folder(dataset)
     if own and (own / file.name).exists():
         return own / file.name

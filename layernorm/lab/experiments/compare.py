@@ -142,7 +142,7 @@ class Verdicts(Mapping[str, Judged]):
 
 
 def _signs_agree(judged: Judged, values: Series) -> bool:
-    """Whether exact tests at the two margins, instead of the interval, give the same verdict."""
+    """Tell whether exact tests at the two margins give the interval's verdict."""
     if len(values) < SIGNS:
         return False
     level, margin = (1 - judged.confidence) / 2, judged.row.margin.size

@@ -1,4 +1,4 @@
-"""Whether changed code still gives what was published: one fresh run of each arm.
+"""One fresh run of each arm: does changed code still give the published results?
 
 A published sweep whose code changed in arithmetic only need not be made again. A run of each arm
 that is stale is made afresh; the arm is confirmed, its tuning runs and runs by heart with it, if
@@ -30,7 +30,7 @@ SAME_BITS = "same bits"
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of one arm.
+    """The outcome of one arm.
 
     `off`: by what share of its margin each metric is off, none if the bits are the same.
     `problem`: why the arm could not be compared.
@@ -57,7 +57,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Again(Sweep):
-    """Of a sweep, the runs that are to be made once more, by key."""
+    """A sweep's runs that are to be made once more, by key."""
 
     configs: Mapping[str, Config] = field(default_factory=dict)
 
@@ -196,7 +196,7 @@ def _compared(plan: Comparisons, there: list[Record], old: Record, fresh: Record
 
 
 def _apart(one: float, other: float) -> float:
-    """How far two values are apart; what is not a number is far from all that is."""
+    """The distance of two values; NaN is far from every number."""
     if one == other or (math.isnan(one) and math.isnan(other)):
         return 0.0
     return abs(one - other) if math.isfinite(one) and math.isfinite(other) else math.inf

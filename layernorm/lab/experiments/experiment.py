@@ -124,7 +124,7 @@ class Experiment:
         return self.profiles[known("profile", name, self.profiles)]
 
     def compared(self, profile: str) -> Comparisons:
-        """What runs of a profile are compared by."""
+        """The comparisons of a profile's runs."""
         return self.profile(profile).comparisons or self.comparisons
 
     def plans(self) -> tuple[Comparisons, ...]:

@@ -1,4 +1,4 @@
-"""What a sweep still has to run: a pure function of the plan and of the runs that are done."""
+"""The runs that a sweep still needs: a pure function of the plan and of the runs done."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ ROUNDS = 3  # in which a definition's hash takes up those of what it uses
 
 
 class Reached(NamedTuple):
-    """What roots reach: the definitions, their digest, and the strings that stand in them."""
+    """The code that roots reach: the definitions, their digest, and the strings in them."""
 
     definitions: frozenset[Name]
     digest: str
@@ -123,7 +123,7 @@ class Code(Names):
         return Reached(frozenset(links), self._digest(roots, links), frozenset(strings))
 
     def _chosen(self, open_links, arguments, strings, keep) -> list[Name]:
-        """What is now known of links that choose by name; all of it where no name is known."""
+        """The aims, now known, of links that choose by name; all where no name is known."""
         new: list[Name] = []
         for link, aims in open_links:
             known = [n for n in self.whole(link.module) if n[1] in arguments]

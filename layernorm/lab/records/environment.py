@@ -1,4 +1,4 @@
-"""Where a run takes place. None of it is part of the promise that results repeat."""
+"""The machine and software of a run. None of it is part of the promise that results repeat."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def new(
 
 
 def path(config: Mapping[str, Any], root: str | Path | None = None) -> Path:
-    """Where the run of this configuration is saved, `<root>/<experiment>/<profile>/<key>.json`.
+    """The file of the run of this configuration, `<root>/<experiment>/<profile>/<key>.json`.
 
     Args:
         root: default `$LAYERNORM_RUNS`, else `./runs`.
@@ -122,7 +122,7 @@ def read(path: str | Path) -> Record:
 def parse(
     content: bytes, name: str, remedy: str, build: Callable[[dict[str, Any]], Built]
 ) -> Built:
-    """What `build` makes of the JSON object in a sealed file, its schema and its hash checked."""
+    """Return `build` of the JSON object in a sealed file, its schema and its hash checked."""
 
     def refuse_constant(constant: str) -> None:
         raise ValueError(f"bare {constant}")

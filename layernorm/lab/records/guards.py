@@ -1,4 +1,4 @@
-"""When a run comes to a part of a definition: tests of its options, and rows of tables.
+"""Conditions under which a run reaches a part of a definition: tests of options, rows of tables.
 
 Tests of `options.name`, `config.name` and of a parameter `method` or `variant` are decided by the
 run's own values; all others may come out either way. Of a table whose keys are strings a run takes
@@ -27,7 +27,7 @@ COMPARED: dict[type, Callable[[Any, Any], bool]] = {
 
 
 class Guard(NamedTuple):
-    """When a part counts: `test` comes out as `holds`, or this is the row `key` of a table."""
+    """The condition of a part: `test` comes out as `holds`, or this is the row `key` of a table."""
 
     test: ast.expr | None = None
     holds: bool = True
@@ -57,7 +57,7 @@ def rows_wanted(values: Mapping[str, Any]) -> frozenset[str]:
 
 
 def decided(guard: Guard, values: Mapping[str, Any], rows: frozenset[str]) -> bool:
-    """Whether a run with these values, which looks up these rows, can come there."""
+    """Tell whether a run with these values, which looks up these rows, can come there."""
     if guard.test is None:
         wanted = guard.keys & rows
         return not wanted or guard.key in wanted

@@ -19,14 +19,14 @@ DEFINED = re.compile(r"^(?:async def|def|class)\s+(\w+)|^(\w+)\s*(?::[^=\n]*)?=(
 
 
 class Alias(NamedTuple):
-    """What an import binds: a module, or what it calls `name`."""
+    """The aim of an import: a module, or its definition `name`."""
 
     module: str
     name: str | None = None
 
 
 class Found(NamedTuple):
-    """What a name stands for: `kind` is "definition", "module", "external" or "missing"."""
+    """The meaning of a name: `kind` is "definition", "module", "external" or "missing"."""
 
     kind: str
     module: str
@@ -154,7 +154,7 @@ class Names:
             self._modules = {name: found for name, found in self._modules.items() if found}
 
     def current(self) -> bool:
-        """Whether the files that were read are as they were then."""
+        """Tell whether the files that were read are as they were then."""
         try:
             return all(os.stat(path).st_mtime_ns == then for path, then in self._read.items())
         except OSError:
@@ -185,7 +185,7 @@ class Names:
                 yield aim.module, aim.name
 
     def needs_gpu(self, module: str) -> bool:
-        """Whether importing the module imports Triton."""
+        """Tell whether importing the module imports Triton."""
         if module not in self._gpu:
             self._gpu[module] = False  # while it is looked up, for modules that import each other
             found = self.module(module)
@@ -209,13 +209,13 @@ class Names:
         return found
 
     def find(self, module: Module | None, name: str, attributes: list[str]) -> Found | None:
-        """What a name at the module's level, followed by attributes, stands for, if it is there."""
+        """The meaning of a name at the module's level, followed by attributes, if it is there."""
         if module and (name in module.aliases or name in module.definitions):
             return self._attribute(module, [name, *attributes])
         return None
 
     def followed(self, alias: Alias, rest: list[str], seen: tuple[Name, ...] = ()) -> Found:
-        """What an import, followed by attributes, stands for."""
+        """The meaning of an import, followed by attributes."""
         module = self.module(alias.module)
         parts = [*([alias.name] if alias.name else []), *rest]
         if module is None:

@@ -23,7 +23,7 @@ LIMIT = 500_000  # bytes of a published sweep
 
 
 def published_folder() -> Traversable:
-    """Where the package keeps published records."""
+    """The package's folder of published records."""
     return resources.files("layernorm.lab.records") / "published"
 
 
@@ -103,7 +103,7 @@ def values(content: bytes) -> Any:
 
 
 def same_bits(one: Record, other: Record) -> bool:
-    """Whether two results are the same, bit for bit as far as published curves keep them."""
+    """Tell whether two results agree, bit for bit as far as published curves keep them."""
     return dumps(_compact(one.result)) == dumps(_compact(other.result))
 
 

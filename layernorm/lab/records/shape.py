@@ -103,7 +103,7 @@ class Shaper:
         return []
 
     def under(self, guards: list[Guard], take: Callable[[], object]) -> object:
-        """What `take` shapes; where it is under guards, it becomes a link of its own."""
+        """Return the shape that `take` gives; under guards it becomes a link of its own."""
         before = len(self.guards)
         self.guards += guards
         shape = take()
@@ -124,7 +124,7 @@ class Shaper:
         self.links.append(Link(kind, module, name, lazy, tuple(self.guards)))
 
     def look_up(self, name: str, attributes: list[str]) -> tuple[Found | None, bool]:
-        """What the name stands for, None for a local one; whether it is imported in a function."""
+        """The meaning of a name, None for a local one; and whether a function imports it."""
         for depth, scope in enumerate(reversed(self.scopes)):
             if name in scope.names and (not scope.of_class or depth == 0):
                 alias = scope.names[name]
@@ -163,7 +163,7 @@ class Shaper:
         return self.plain(ast.JoinedStr([part for part in node.values if string(part) != ""]))
 
     def quietly(self, take: Callable[[Any], object], node: Any) -> object:
-        """What `take` shapes, but strings in it name nothing."""
+        """Return the shape that `take` gives; strings in it name nothing."""
         before = set(self.strings)
         shape, self.strings = take(node), before
         return shape
@@ -284,7 +284,7 @@ class Shaper:
         return self.plain(node)
 
     def beginning(self, node: ast.expr) -> str:
-        """What is known of a module's name, ending with a dot if more comes."""
+        """The known beginning of a module's name, ending with a dot if more comes."""
         known = ""
         for part in node.values if isinstance(node, ast.JoinedStr) else [node]:
             if not isinstance(part, ast.FormattedValue):

@@ -1,4 +1,4 @@
-"""Whether the code that decided a record has changed since the run.
+"""Staleness: has the code that decided a record changed since the run?
 
 A record's digest is text: the names of the definitions that the run started from, and a hash of all
 that they reach for a run of its configuration (`closure`). A name is looked up in the whole
@@ -57,7 +57,7 @@ def digest(
 
 
 def stale(record: Record) -> str:
-    """What a run started from, if code that it reaches has changed since, and what it is now is
+    """The roots of a run, if code that it reaches has changed since, and what it is now is
     not confirmed to give the same; else ""."""
     of_run = record.config, record.environment
     since = changed(record.digest, *of_run)
@@ -109,7 +109,7 @@ def _named(here: Code, root: Root) -> tuple[str, list[Name]]:
 
 
 def _labelled(here: Code, label: str) -> Iterable[list[Name]]:
-    """What a label may stand for now."""
+    """The definitions that a label may name now."""
     if ":" in label or "." in label:
         return [_named(here, label.replace(":", "."))[1]]
     there = [module for module in here.defining.get(label, ()) if here.has(module, label)]

@@ -57,7 +57,7 @@ def instruction_set() -> str:
 
 
 def cache_folder() -> Path:
-    """Where libraries are kept: `$LAYERNORM_CACHE`, else the system's place for a user's caches.
+    """The folder of libraries: `$LAYERNORM_CACHE`, else the system's place for a user's caches.
 
     Raises BuildError where the user has no home folder.
     """
@@ -98,7 +98,7 @@ def options(instructions: str) -> list[str]:
 
 
 def library_path(instructions: str | None = None) -> Path:
-    """Where the library for these sources and this processor is, or would be."""
+    """The file, there or not, of the library for these sources and this processor."""
     instructions = instructions or instruction_set()
     digest = hashlib.sha256()
     for source in sorted(SOURCES.glob("*.[ch]*")):

@@ -331,7 +331,7 @@ COMPARISONS = Comparisons(
 
 
 def _figure_6(profile: str, n: int, all_layers: str, epochs: int) -> Comparisons:
-    """What section 6.6 says of figure 6, at one batch size, and its control."""
+    """Section 6.6's statements about figure 6 at one batch size, and their control."""
     where, how = f"mnist_batch_{n}_{epochs}_epochs", f"In {epochs} epochs of batches of {n}"
     said = (
         (
