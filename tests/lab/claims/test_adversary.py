@@ -15,6 +15,11 @@ def size(a):
     return a.abs().max().item()
 
 
+def zero(a):
+    """Breaks where a number is 0, which no climb meets."""
+    return 9.0 if (a == 0).any() else 0.1
+
+
 def nowhere(a):
     return math.nan if a.max() > 1 else 0.0
 
@@ -22,10 +27,10 @@ def nowhere(a):
 @pytest.mark.parametrize(
     ("violation", "cases", "meets", "verdict", "said"),
     [
-        (size, {}, None, "held", "Tried: 3 draws, a climb, 0 cases of the adversary; none"),
-        (size, {"large": LARGE}, None, "refuted", "broken by large."),
-        (size, {"large": LARGE}, lambda a: a.max() < 1, "conditional", "broken by large."),
-        (size, {"large": LARGE}, lambda a: a.max() > 1, "refuted", "broken by large."),
+        (zero, {}, None, "held", "Tried: 3 draws, a climb, 0 cases of the adversary; none"),
+        (zero, {"large": LARGE}, None, "refuted", "broken by large."),
+        (zero, {"large": LARGE}, lambda a: a.max() < 1, "conditional", "broken by large."),
+        (zero, {"large": LARGE}, lambda a: a.max() > 1, "refuted", "broken by large."),
         (nowhere, {"large": LARGE}, None, "refuted", "broken by large."),
         (lambda a: 9.0, {}, lambda a: False, "refuted", "draw 1, draw 2, draw 3, the climb."),
     ],
