@@ -62,6 +62,25 @@ class Profile:
 
 
 @dataclass(frozen=True)
+class Original:
+    """The paper's own experiment, for the box at the head of its chapter.
+
+    `updates`: of a run; None where the paper does not say. `ours`: our data. `shown`: the options
+    that describe our setup. `rows`: the comparisons that answer the claim.
+    """
+
+    claim: str
+    data: str
+    ours: str
+    setup: str
+    updates: int | None
+    seeds: str
+    result: str
+    shown: tuple[str, ...]
+    rows: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Experiment:
     """An experiment, with everything that its plan fixes.
 
@@ -79,6 +98,7 @@ class Experiment:
         overfit: options of the check that an arm can learn a few examples by heart;
             overfit_of_arm: those of one arm.
         depends_on: functions and classes that decide the outcome and that `task` does not reach.
+        original: the paper's experiment that this one repeats.
     """
 
     name: str
@@ -97,6 +117,7 @@ class Experiment:
     overfit: Mapping[str, Any] = field(default_factory=dict)
     overfit_of_arm: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     depends_on: tuple[Any, ...] = ()
+    original: Original | None = None
 
     def __post_init__(self) -> None:
         if not self.tuned_on:

@@ -14,6 +14,8 @@ from layernorm.lab.experiments.planning import Sweep
 if TYPE_CHECKING:
     import pandas
 
+    from layernorm.lab.experiments.experiment import Experiment
+
 HEAD = ["arm", "learning rate", "runs", "diverged", "ms/update"]
 
 
@@ -72,6 +74,47 @@ def verdicts(sweep: Sweep, done: Mapping[str, records.Record]) -> list[list[str]
             margin = f"{one.row.margin.size:g} {one.row.margin.unit}"
             rows.append([name, shown, margin, one.verdict + why])
     return rows
+
+
+def box(experiment: Experiment, arm: str = "layer") -> pandas.DataFrame:
+    """The paper's experiment beside ours: its claim, data, setup, updates, seeds and result.
+
+    Raises `ValueError` for an experiment that repeats none, or has no published runs.
+    """
+    import pandas
+
+    if experiment.original is None:
+        raise ValueError(f"{experiment.name} repeats no experiment of the paper: it has no box")
+
+    paper, plan = experiment.original, experiment.comparisons
+    scale = experiment.profile(plan.profile)
+    options = experiment.config(plan.profile, arm, scale.seeds[0]).options
+    ours = options.model_dump()
+    share = f" ({options.updates / paper.updates:.2%} of the paper's)" if paper.updates else ""
+    if (found := compare.recorded(experiment)) is None:
+        raise ValueError(
+            f"{experiment.name} has no published runs; make them with `layernorm sweep "
+            f"{experiment.name} --profile {plan.profile}` and `layernorm records add`"
+        )
+    results = [
+        f"{name}: {one.difference:.2g} {one.row.margin.unit}, {one.verdict}"
+        for name, one in ((name, found[name]) for name in paper.rows)
+    ]
+    rows = {
+        "claim": (paper.claim, experiment.question),
+        "data": (paper.data, paper.ours),
+        "setup": (paper.setup, ", ".join(f"{name} {ours[name]}" for name in paper.shown)),
+        "updates": (
+            f"{paper.updates:,}" if paper.updates else "not said",
+            f"{options.updates:,}{share}",
+        ),
+        "seeds": (
+            paper.seeds,
+            f"{len(scale.seeds)}, learning rates tuned on {len(scale.tuning_seeds)} more",
+        ),
+        "result": (paper.result, "; ".join(results)),
+    }
+    return pandas.DataFrame.from_dict(rows, orient="index", columns=["the paper", "here"])
 
 
 def table(found: compare.Verdicts, *names: str) -> pandas.DataFrame:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from layernorm.lab import records
-from layernorm.lab.experiments import NAMES, STUDIES, get
+from layernorm.lab.experiments import NAMES, STUDIES, get, report
 from layernorm.lab.experiments.convnet import task as convnet
 from layernorm.lab.experiments.experiment import TUNING_SEED
 from layernorm.lab.experiments.mnist import model as mnist
@@ -182,3 +182,19 @@ def test_published_runs_of_a_study_are_those_that_its_plan_asks_for(name):
     sweep = Sweep(name, "book")
     assert sweep.wanted(done) == []
     assert len(sweep.runs(done)) == len(sweep.arms) * len(sweep.seeds)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if get(name).original])
+def test_the_box_sets_the_papers_experiment_beside_ours(name):
+    experiment = get(name)
+    box = report.box(experiment)
+    assert list(box.index) == ["claim", "data", "setup", "updates", "seeds", "result"]
+    assert box.map(len).to_numpy().all()
+    share = experiment.original.updates
+    assert ("% of the paper's" in box.loc["updates", "here"]) == (share is not None)
+    assert box.loc["result", "here"].count("[") == len(experiment.original.rows)
+
+
+def test_an_experiment_of_our_own_has_no_box():
+    with pytest.raises(ValueError, match="drift repeats no experiment of the paper"):
+        report.box(get("drift"))

@@ -40,7 +40,7 @@ from layernorm.lab.experiments.contrasts import (
 )
 from layernorm.lab.experiments.convnet.model import METHODS
 from layernorm.lab.experiments.convnet.task import ConvNet, splits
-from layernorm.lab.experiments.experiment import Experiment, Profile
+from layernorm.lab.experiments.experiment import Experiment, Original, Profile
 from layernorm.lab.experiments.options import Count, Options
 
 
@@ -238,4 +238,16 @@ EXPERIMENT = Experiment(
         "evaluations": 5,
         "watched": 200,
     },
+    original=Original(
+        claim="Section 6.7: in ConvNets layer normalization learns faster than no normalization, "
+        "and batch normalization does better than both.",
+        data="not said",
+        ours="MNIST",
+        setup="not said",
+        updates=None,
+        seeds="not said",
+        result="no numbers; the authors call it preliminary",
+        shown=("channels", "batch_size"),
+        rows=("batch - layer", "layer - none", "layer - rescaled"),
+    ),
 )

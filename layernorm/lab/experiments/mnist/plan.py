@@ -50,7 +50,7 @@ from layernorm.lab.experiments.contrasts import (
     less,
     minus,
 )
-from layernorm.lab.experiments.experiment import Experiment, Profile
+from layernorm.lab.experiments.experiment import Experiment, Original, Profile
 from layernorm.lab.experiments.mnist.model import Mnist
 from layernorm.lab.experiments.options import Count, Options, Positive
 
@@ -417,4 +417,22 @@ EXPERIMENT = Experiment(
     comparisons=COMPARISONS,
     rate_of={arm: arm.split("/")[0] for arm in (*_STARTS, *_FEW)},
     overfit={"examples": 32, "batch_size": 32, "updates": 200, "evaluations": 1},
+    original=Original(
+        claim="Section 6.6: layer normalization is robust to the batch size and trains faster than "
+        "batch normalization of all layers.",
+        data="MNIST, 55,000 training images",
+        ours="MNIST, the same number of training images",
+        setup="784-1000-1000-10, Adam, batches of 128 and of 4; non-linearity, learning rate and "
+        "start of the weights are not said",
+        updates=60 * (55_000 // 128),
+        seeds="not said",
+        result="figure 6: curves, without numbers or intervals",
+        shown=("hidden", "activation", "batch_size"),
+        rows=(
+            "layer - batch/logits, batch 128",
+            "layer - batch/logits/unbiased, batch 4",
+            "layer - rescaled, batch 128",
+            "layer - rescaled, batch 4",
+        ),
+    ),
 )
