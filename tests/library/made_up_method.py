@@ -104,4 +104,4 @@ def test_length_is_trained_by_experiments_whose_method_is_free(name, arm):
     from layernorm.lab.experiments import get, run
 
     config = get(name).config("book", arm, 0, method=NAME, updates=2, evaluations=1)
-    assert run.train(config).config["method"] == NAME
+    assert run.train(config, save=False).config["method"] == NAME
