@@ -15,6 +15,11 @@ from layernorm.lab.experiments.contrasts import Comparisons
 from layernorm.lab.experiments.options import CommonOptions, make
 
 TUNING_SEED = 1000  # used for nothing else
+TWO_STAGES: dict[str, Any] = {  # seeds of a plan whose first ten say how many follow
+    "seeds": tuple(range(100, 120)),
+    "tuning_seeds": (TUNING_SEED, 1001, 1002),
+    "first": 10,
+}
 
 
 class Task(Protocol):
