@@ -157,11 +157,12 @@ def recorded(experiment: Any, plan: Comparisons | None = None) -> Verdicts | Non
     """An experiment's main comparisons, or another of its `plans`, on the runs that decide its
     claims; None where there are none."""
     plan = plan or experiment.comparisons
+    scale = experiment.current(plan.profile)
+    plan = scale.comparisons or plan
     profiles = (plan.profile, plan.by_heart, f"{plan.profile}_next_best")
     runs, few, next_best = (records.runs(experiment.name, profile) for profile in profiles)
     if not runs:
         return None
-    scale = experiment.profile(plan.profile)
     return Verdicts(
         plan,
         records.tidy(runs),

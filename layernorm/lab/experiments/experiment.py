@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -53,6 +54,7 @@ class Profile:
     comparisons alone have one tuning seed and at most five others.
 
     `comparisons`: its own, where it asks something else than the experiment's main profile.
+    `before`: the plan of the runs that are published until those of this one are.
     """
 
     arms: tuple[str, ...] = ()
@@ -64,6 +66,7 @@ class Profile:
     tuning_share: float = 1.0
     first: int | None = None
     comparisons: Comparisons | None = None
+    before: Profile | None = None
 
 
 @dataclass(frozen=True)
@@ -133,10 +136,7 @@ class Experiment:
                 raise ValueError(f"{name} must be a metric of validation examples, got {metric!r}")
         if tuned_on != self.tuned_on and tuned_on not in self.averaged:
             raise ValueError(f"averaged must hold {tuned_on!r}, which learning rates depend on")
-        profiles = {
-            name: replace(profile, arms=profile.arms or tuple(self.arms))
-            for name, profile in self.profiles.items()
-        }
+        profiles = {name: self._with_arms(profile) for name, profile in self.profiles.items()}
         object.__setattr__(self, "profiles", profiles)
         for profile in profiles.values():
             for arm in (*profile.arms, *profile.of_arm):
@@ -145,9 +145,22 @@ class Experiment:
             for arm in (arm for row in plan.rows for arm in row.arms):
                 known("arm", arm, self.arms)
 
+    def _with_arms(self, profile: Profile) -> Profile:
+        before = profile.before and self._with_arms(profile.before)
+        return replace(profile, arms=profile.arms or tuple(self.arms), before=before)
+
     def profile(self, name: str) -> Profile:
         """Raises `ValueError` for an unknown one."""
         return self.profiles[known("profile", name, self.profiles)]
+
+    def current(self, name: str) -> Profile:
+        """The plan of a profile's published runs: `before`, until there are some of its own."""
+        profile = self.profile(name)
+        if profile.before is None:
+            return profile
+        with records.published_only():
+            seeds = {run.config["seed"] for run in records.runs(self.name, name)}
+        return profile if seeds & {*profile.seeds} else profile.before
 
     def compared(self, profile: str) -> Comparisons:
         """The comparisons of a profile's runs."""
@@ -209,6 +222,10 @@ class Config:
 
     def key(self) -> str:
         """The key that matches a run and its record; it needs no data."""
+        return self._key
+
+    @cached_property
+    def _key(self) -> str:
         return records.key(self.plain())
 
     def in_profile(self, profile: str) -> Config:
