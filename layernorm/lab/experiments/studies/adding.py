@@ -113,12 +113,19 @@ COMPARISONS = compared(
     plateau=True,  # a run stays at guessing until it suddenly falls
 )
 
+RATES = (1e-3, 3e-3, 1e-2, 3e-2)
 EXPERIMENT = Experiment(
     name="adding",
     question="Where should an LSTM be normalized to learn to add over a long lag?",
     arms={"none": COMMON, "rescaled": {"rescaled": True, **COMMON}}
     | {variant: {"method": "layer", "variant": variant, **COMMON} for variant in VARIANTS},
-    profiles={"book": Profile(learning_rates=(1e-3, 3e-3, 1e-2, 3e-2), **TWO_STAGES)},
+    profiles={
+        "book": Profile(
+            learning_rates=RATES,
+            **TWO_STAGES,
+            before=Profile(seeds=tuple(range(8)), learning_rates=RATES),
+        )
+    },
     primary="mean_test_loss",
     **ON_LAGS,
     comparisons=COMPARISONS,

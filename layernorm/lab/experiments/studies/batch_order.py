@@ -84,6 +84,7 @@ COMPARISONS = Comparisons(
     ),
 )
 
+RATES = (1e-3, 3e-3, 1e-2, 3e-2)
 EXPERIMENT = Experiment(
     name="batch_order",
     question="Does batch normalization need batches that are scattered over the classes?",
@@ -98,7 +99,13 @@ EXPERIMENT = Experiment(
         for order in ("shuffled", "sorted")
         for arm, options in _METHODS.items()
     },
-    profiles={"book": Profile(learning_rates=(1e-3, 3e-3, 1e-2, 3e-2), **TWO_STAGES)},
+    profiles={
+        "book": Profile(
+            learning_rates=RATES,
+            **TWO_STAGES,
+            before=Profile(seeds=tuple(range(10)), learning_rates=RATES),
+        )
+    },
     primary="test_error",
     tuned_on="validation_nll",
     **ON_DIGITS,

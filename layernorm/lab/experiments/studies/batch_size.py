@@ -161,6 +161,7 @@ COMPARISONS = Comparisons(
     ),
 )
 
+RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 EXPERIMENT = Experiment(
     name="batch_size",
     question="How fast does each method learn the digits at batch 128, 4 and 1, and how well?",
@@ -178,7 +179,11 @@ EXPERIMENT = Experiment(
         f"{arm}-{size}": {"batch_size": min(32, size)} for arm in _METHODS for size in SIZES
     },
     profiles={
-        "book": Profile(learning_rates=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2), **TWO_STAGES),
+        "book": Profile(
+            learning_rates=RATES,
+            **TWO_STAGES,
+            before=Profile(seeds=tuple(range(10)), learning_rates=RATES),
+        )
     },
     primary="mean_test_nll",
     **ON_DIGITS,

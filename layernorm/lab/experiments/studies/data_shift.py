@@ -60,6 +60,7 @@ COMPARISONS = Comparisons(
     ),
 )
 
+RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 EXPERIMENT = Experiment(
     name="data_shift",
     question="Who learns as fast from a shifted data set, and does centering it help?",
@@ -69,7 +70,11 @@ EXPERIMENT = Experiment(
         for kind, options in _DATA.items()
     },
     profiles={
-        "book": Profile(learning_rates=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2), **TWO_STAGES),
+        "book": Profile(
+            learning_rates=RATES,
+            **TWO_STAGES,
+            before=Profile(seeds=tuple(range(10)), learning_rates=RATES),
+        )
     },
     primary="mean_test_nll",
     **ON_DIGITS,

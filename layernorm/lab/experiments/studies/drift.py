@@ -115,6 +115,7 @@ COMPARISONS = Comparisons(
     ),
 )
 
+RATES = (1e-3, 3e-3, 1e-2, 3e-2)
 EXPERIMENT = Experiment(
     name="drift",
     question="How do summed inputs drift, saturate and correlate while lower layers learn?",
@@ -128,7 +129,13 @@ EXPERIMENT = Experiment(
         for arm, options in _METHODS.items()
         for activation in ACTIVATIONS
     },
-    profiles={"book": Profile(learning_rates=(1e-3, 3e-3, 1e-2, 3e-2), **TWO_STAGES)},
+    profiles={
+        "book": Profile(
+            learning_rates=RATES,
+            **TWO_STAGES,
+            before=Profile(seeds=tuple(range(10)), learning_rates=RATES),
+        )
+    },
     primary="drift_below",
     rate_of={f"layer/same-{activation}": f"rescaled-{activation}" for activation in ACTIVATIONS},
     **ON_DIGITS,

@@ -129,12 +129,15 @@ COMPARISONS = Comparisons(
     ),
 )
 
+RATES = (1e-3, 3e-3, 1e-2, 3e-2)
 EXPERIMENT = Experiment(
     name="initialization",
     question="Which ways of drawing the first weights does each method not care about?",
     arms={f"{m}-{s}": _options(m, s) for m, s in _PAIRS}
     | {f"{m}-{s}-tuned": _options(m, s) for m, s in _TUNED_PAIRS},
-    profiles={"book": Profile(learning_rates=(1e-3, 3e-3, 1e-2, 3e-2), **TWO_STAGES)},
+    profiles={
+        "book": Profile(learning_rates=RATES, **TWO_STAGES, before=Profile(learning_rates=RATES))
+    },
     primary="mean_train_nll",
     rate_of={f"{m}-{s}": f"{m.split('/')[0]}-default" for m, s in _PAIRS if s != "default"},
     **ON_DIGITS,

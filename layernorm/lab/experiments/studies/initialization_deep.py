@@ -53,13 +53,16 @@ COMPARISONS = Comparisons(
     ),
 )
 
+RATES = (1e-3, 3e-3, 1e-2, 3e-2)
 EXPERIMENT = Experiment(
     name="initialization_deep",
     question="From which scales of the first weights does a deep network still learn?",
     arms=_STARTS
     | {f"{arm}-tuned": _STARTS[arm] for arm in _OTHER}
     | {"rescaled-default": {"method": "none", "rescaled": True, **_COMMON}},
-    profiles={"book": Profile(learning_rates=(1e-3, 3e-3, 1e-2, 3e-2), **TWO_STAGES)},
+    profiles={
+        "book": Profile(learning_rates=RATES, **TWO_STAGES, before=Profile(learning_rates=RATES))
+    },
     primary="test_error",
     rate_of={arm: f"{arm.split('-')[0]}-default" for arm in _OTHER},
     **ON_DIGITS,

@@ -47,6 +47,7 @@ COMPARISONS = Comparisons(
     ),
 )
 
+RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 EXPERIMENT = Experiment(
     name="mixed_units",
     question="Does normalizing over a case's features hurt when their units differ?",
@@ -55,7 +56,9 @@ EXPERIMENT = Experiment(
         for units, scales in UNITS.items()
         for arm, options in _INPUTS.items()
     },
-    profiles={"book": Profile(learning_rates=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2), **TWO_STAGES)},
+    profiles={
+        "book": Profile(learning_rates=RATES, **TWO_STAGES, before=Profile(learning_rates=RATES))
+    },
     primary="mean_test_nll",
     **ON_DIGITS,
     comparisons=COMPARISONS,
