@@ -73,8 +73,9 @@ class Profile:
 class Original:
     """The paper's own experiment, for the box at the head of its chapter.
 
-    `updates`: of a run; None where the paper does not say. `ours`: our data. `shown`: the options
-    that describe our setup. `rows`: the comparisons that answer the claim.
+    `updates`: of a run, on batches of `batch_size`; None where the paper does not say. `ours`: our
+    data. `shown`: the options that describe our setup. `rows`: the comparisons that answer the
+    claim.
     """
 
     claim: str
@@ -86,6 +87,15 @@ class Original:
     result: str
     shown: tuple[str, ...]
     rows: tuple[str, ...]
+    batch_size: int | None = None
+
+    def share(self, options: Mapping[str, Any]) -> float | None:
+        """The updates of a run as a fraction of the paper's, or, in batches of another size, its
+        epochs as one of the paper's; None where the paper does not say."""
+        if self.updates is None:
+            return None
+        size = options["batch_size"] / self.batch_size if self.batch_size else 1
+        return options["updates"] * size / self.updates
 
 
 @dataclass(frozen=True)

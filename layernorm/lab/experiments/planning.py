@@ -129,7 +129,7 @@ class Sweep:
         for rate in sorted(tried):
             keys = [self._tuning(arm, seed, rate).key() for seed in self._tuning_seeds(arm)]
             if all(key in done for key in keys):
-                found[rate] = [done[key].result["final"][self.plan.tuned_on] for key in keys]
+                found[rate] = [metric(done[key], self.plan.tuned_on) for key in keys]
         return found
 
     def rates(self, done: Mapping[str, Record], arm: str) -> list[float]:
@@ -273,6 +273,19 @@ class Sweep:
 def ranked(values: Mapping[float, list[float]]) -> list[float]:
     """Learning rates from the lowest mean to the highest; of equals the lowest rate first."""
     return sorted(sorted(values), key=lambda rate: fmean(values[rate]))
+
+
+def metric(run: Record, name: str) -> float:
+    """A final metric of a run. Raises `RecordError`, with the run's names, if it lacks it."""
+    final = run.result["final"]
+    if name not in final:
+        which = " ".join(str(run.config[part]) for part in ("experiment", "profile", "arm"))
+        raise records.RecordError(
+            f"the record of {which}, seed {run.config['seed']}, has no final metric {name!r}, only "
+            f"{', '.join(final)}; delete {records.path(run.config)} (or the published run) and "
+            "make it again"
+        )
+    return final[name]
 
 
 def finished(experiment: str, root: str | Path | None = None) -> dict[str, Record]:

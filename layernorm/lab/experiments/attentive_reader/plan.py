@@ -386,6 +386,7 @@ EXPERIMENT = Experiment(
         ours="generated stories, fresh at every update",
         setup="240 units, batches of 64, Adam at 0.00008, dropout 0.5, learned initial states",
         updates=800_000,
+        batch_size=64,
         seeds="not said; one run is one curve",
         result="figure 2: layer normalization below the others throughout; no numbers",
         shown=("hidden", "batch_size", "dropout", "embedding_std"),

@@ -437,6 +437,7 @@ EXPERIMENT = Experiment(
         setup="784-1000-1000-10, Adam, batches of 128 and of 4; non-linearity, learning rate and "
         "start of the weights are not said",
         updates=60 * (55_000 // 128),
+        batch_size=128,
         seeds="not said",
         result="figure 6: curves, without numbers or intervals",
         shown=("hidden", "activation", "batch_size"),
