@@ -18,7 +18,13 @@ from typing import Any
 
 from layernorm.lab import records
 from layernorm.lab.claims import experiments, levels, registry
-from layernorm.lab.claims.schema import Claim, ClaimError, Finding
+from layernorm.lab.claims.schema import (
+    EXPLORATORY,
+    NOT_YET_TESTED,
+    Claim,
+    ClaimError,
+    Finding,
+)
 from layernorm.lab.claims.verdicts import Stored, code
 from layernorm.lab.experiments.contrasts import difference
 from layernorm.lab.experiments.planning import Sweep
@@ -88,8 +94,9 @@ def challenge(
     """
     claim = registry.get(id)
     published = Stored().finding(claim)
-    if claim.check is None or published.verdict == "not yet tested":
-        raise ClaimError(f"claim {id!r} is not yet tested: there is no verdict to challenge")
+    verdict = NOT_YET_TESTED if claim.check is None else published.verdict
+    if verdict in (NOT_YET_TESTED, EXPLORATORY):
+        raise ClaimError(f"claim {id!r} is {verdict}: there is no verdict to challenge")
     if id in experiments.ROWS or id in LEVELS:
         fresh = _experiment(id, tuple(seeds), root, workers, progress)
         return Answer(claim, published, *fresh)

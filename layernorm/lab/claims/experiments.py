@@ -76,7 +76,7 @@ def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> F
         "table": tuple(table_row(name, one, found) for name, one in judged.items()),
     }
     if rows[0].family == EXPLORATORY:
-        return Finding(EXPLORATORY, evidence or " ".join(problems), **shown)
+        return Finding(EXPLORATORY, " ".join(filter(None, (evidence, *problems))), **shown)
     verdict = INCONCLUSIVE if problems or unmet else verdict
     return Finding(verdict, evidence, reason=reason, **shown)
 
@@ -93,6 +93,7 @@ def table_row(name: str, one: Judged, found: Verdicts) -> dict[str, str]:
         "margin": f"{margin.size:g} {margin.unit}".strip(),
         "same verdict for margins": " to ".join(reach) if high else "",
         "of the paper's updates": " to ".join(f"{part:.2%}" for part in dict.fromkeys(share)),
+        "but": (one.problem or "") if one.verdict == EXPLORATORY else "",
     }
 
 

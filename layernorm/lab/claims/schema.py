@@ -88,6 +88,7 @@ class Finding:
             raise ClaimError(
                 f"verdict {self.verdict!r} needs evidence='one sentence with the numbers'"
             )
+        object.__setattr__(self, "table", tuple(self.table))
         object.__setattr__(self, "numbers", {k: float(v) for k, v in self.numbers.items()})
 
     @property

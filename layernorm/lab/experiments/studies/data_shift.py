@@ -69,13 +69,7 @@ EXPERIMENT = Experiment(
         for method in ("none", "batch", "layer")
         for kind, options in _DATA.items()
     },
-    profiles={
-        "book": Profile(
-            learning_rates=RATES,
-            **TWO_STAGES,
-            before=Profile(seeds=tuple(range(10)), learning_rates=RATES),
-        )
-    },
+    profiles={"book": Profile(learning_rates=RATES, **TWO_STAGES)},
     primary="mean_test_nll",
     **ON_DIGITS,
     comparisons=COMPARISONS,

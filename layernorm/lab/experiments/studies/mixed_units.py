@@ -56,9 +56,7 @@ EXPERIMENT = Experiment(
         for units, scales in UNITS.items()
         for arm, options in _INPUTS.items()
     },
-    profiles={
-        "book": Profile(learning_rates=RATES, **TWO_STAGES, before=Profile(learning_rates=RATES))
-    },
+    profiles={"book": Profile(learning_rates=RATES, **TWO_STAGES)},
     primary="mean_test_nll",
     **ON_DIGITS,
     comparisons=COMPARISONS,
