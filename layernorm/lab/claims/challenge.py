@@ -18,7 +18,13 @@ from typing import Any
 
 from layernorm.lab import records
 from layernorm.lab.claims import experiments, levels, registry
-from layernorm.lab.claims.schema import Claim, ClaimError, Finding
+from layernorm.lab.claims.schema import (
+    EXPLORATORY,
+    NOT_YET_TESTED,
+    Claim,
+    ClaimError,
+    Finding,
+)
 from layernorm.lab.claims.verdicts import Stored, code
 from layernorm.lab.experiments.contrasts import difference
 from layernorm.lab.experiments.planning import Sweep
@@ -88,8 +94,9 @@ def challenge(
     """
     claim = registry.get(id)
     published = Stored().finding(claim)
-    if claim.check is None or published.verdict == "not yet tested":
-        raise ClaimError(f"claim {id!r} is not yet tested: there is no verdict to challenge")
+    verdict = NOT_YET_TESTED if claim.check is None else published.verdict
+    if verdict in (NOT_YET_TESTED, EXPLORATORY):
+        raise ClaimError(f"claim {id!r} is {verdict}: there is no verdict to challenge")
     if id in experiments.ROWS or id in LEVELS:
         fresh = _experiment(id, tuple(seeds), root, workers, progress)
         return Answer(claim, published, *fresh)
@@ -113,9 +120,9 @@ def _experiment(id: str, seeds: tuple[int, ...], root: Path, workers, progress):
         experiment, plan, said, rows = experiments.ROWS[id]
         rows = [*(row for row in plan.rows if row.name in said.given), *rows]
         arms = tuple(dict.fromkeys(arm for row in rows for arm in row.arms))
-    count = len(experiment.profile(plan.profile).seeds)
+    count = len(experiment.current(plan.profile).seeds)
     seeds = seeds or tuple(range(FIRST, FIRST + count))
-    sweep = Sweep(experiment.name, plan.profile, arms, seeds)
+    sweep = Sweep(experiment.name, plan.profile, arms, seeds, published=True)
     outcome = carry_out(sweep, workers=workers, root=root, progress=progress)
     for failure in outcome.failed.values():
         raise RuntimeError(f"{failure.config.arm} failed: {failure.reason} (log: {failure.log})")
