@@ -44,10 +44,6 @@ _OF = {  # metric, margin, activations
         ACTIVATIONS,
     ),
 }
-_DIRECTIONS = Margin(
-    *(1.0, "effective directions", "in how many the change lies that the layer below caused"),
-    "one direction of 128",
-)
 _STATEMENTS = {
     "drift from below": Said(
         "drift-reduced/digits",
@@ -65,35 +61,19 @@ _STATEMENTS = {
         "correlated.",
     ),
 }
-_RELU = Said(
-    "relu-changes-more-correlated/digits",
-    "Changes in summed inputs are correlated especially below ReLU units, whose outputs can change "
-    "by a lot.",
-)
 COMPARISONS = Comparisons(
     chapter="01",
     profile="book",
     by_heart="book_overfit",
-    rows=(
-        *(
-            Comparison(
-                f"layer - rescaled, {activation}, {of}",
-                less(f"layer-{activation}", f"rescaled-{activation}", metric),
-                margin,
-                _STATEMENTS[of],
-            )
-            for of, (metric, margin, activations) in _OF.items()
-            for activation in activations
-        ),
-        *(
-            Comparison(
-                f"relu - {other}",
-                less("rescaled-relu", f"rescaled-{other}", "change_directions"),
-                _DIRECTIONS,
-                _RELU,
-            )
-            for other in ("tanh", "sigmoid")
-        ),
+    rows=tuple(
+        Comparison(
+            f"layer - rescaled, {activation}, {of}",
+            less(f"layer-{activation}", f"rescaled-{activation}", metric),
+            margin,
+            _STATEMENTS[of],
+        )
+        for of, (metric, margin, activations) in _OF.items()
+        for activation in activations
     ),
 )
 
