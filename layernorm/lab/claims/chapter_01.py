@@ -18,6 +18,7 @@ from layernorm.lab.claims.checks import (
     held,
     largest,
     less,
+    size,
     worst,
 )
 
@@ -179,10 +180,10 @@ def removes_correlation() -> Finding:
     sabotage=(LAYER_NORM, never_centers),
 )
 def layer_normalization_cannot_decorrelate() -> Finding:
-    def off(a: Tensor) -> float:
+    def off(a: Tensor) -> Tensor:
         y, units = bare(a), a.shape[1]
         products = (y.sum(1).square() - y.square().sum(1)) / (units * (units - 1))
-        return largest(products + 1 / (units - 1)) / adversary.conditioning(a)
+        return size(products + 1 / (units - 1)) / adversary.conditioning(a.detach())
 
     return adversary.searched(
         1e-12,

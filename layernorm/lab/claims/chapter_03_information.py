@@ -11,7 +11,15 @@ from torch.autograd.functional import jacobian
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, adversary, claim
 from layernorm.lab.claims.chapter_03 import EPS, draw, plain
-from layernorm.lab.claims.checks import BATCH_NORM, LAYER_NORM, below, conditional, held, largest
+from layernorm.lab.claims.checks import (
+    BATCH_NORM,
+    LAYER_NORM,
+    below,
+    conditional,
+    held,
+    largest,
+    size,
+)
 
 _layer_norm, _batch_norm = F.layer_norm, F.batch_norm  # what mutants are made of
 
@@ -100,11 +108,11 @@ def loses_two_dimensions() -> Finding:
     ),
 )
 def gain_and_bias_restore_batch_normalization() -> Finding:
-    def off(a: Tensor, mean: Tensor, var: Tensor) -> float:
+    def off(a: Tensor, mean: Tensor, var: Tensor) -> Tensor:
         own = a.mean(0), a.var(0, correction=0)
         trained = F.batch_norm(a, None, None, (own[1] + EPS).sqrt(), own[0], training=True)
         evaluated = F.batch_norm(a, mean, var.abs(), (var.abs() + EPS).sqrt(), mean)
-        return largest(trained - a, evaluated - a) / max(1.0, largest(a))
+        return size(trained - a, evaluated - a) / max(1.0, largest(a))
 
     return adversary.searched(
         1e-12,

@@ -25,6 +25,11 @@ def largest(*tensors: Tensor) -> float:
     return torch.stack([x.detach().abs().max() for x in tensors]).max().item()
 
 
+def size(*tensors: Tensor) -> Tensor:
+    """The largest absolute value in any of the tensors, as a tensor that has a gradient."""
+    return torch.stack([x.abs().max() for x in tensors]).max()
+
+
 def worst(*values: float) -> float:
     """The largest of several numbers; NaN if there is one."""
     return max(values, key=lambda value: (value != value, value))
