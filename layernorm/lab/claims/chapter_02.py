@@ -166,8 +166,8 @@ def _refused(function, *args) -> bool:
     "every output is ±1 and no gradient passes.",
     rule="held if at eps = 0 to 1e-9 no value exceeds the bound for N = 2 to 64, over Gaussian and "
     "heavy-tailed data and in an ascent along the gradient, a lone outlier reaches it, and at "
-    "N = 2 all of 1000 units have size 1 and gradient 0, and so at the usual eps for the adversary's units; conditional if these break "
-    "only what is said of N = 2; else refuted",
+    "N = 2 all of 1000 units have size 1 and gradient 0, and so at the usual eps for the "
+    "adversary's units; conditional if these break only what is said of N = 2; else refuted",
     sabotage=(BATCH_NORM, unbiased),
 )
 def batch_of_n_bounds_the_output() -> Finding:
@@ -213,8 +213,8 @@ def at_two(pair: torch.Tensor, eps: float) -> tuple[float, float]:
     statement="The smaller the batch, the worse its statistics stand for the whole of the data, "
     "so batch normalization restricts how small a batch may be.",
     rule="held if the root mean square errors of the batch's mean and variance, over 4000 units "
-    "and N = 8 to 512, are 1/√N and √(2/(N - 1)) of the population's standard deviation and variance, "
-    "to 8% (five standard errors at N = 8)",
+    "and N = 8 to 512, are 1/√N and √(2/(N - 1)) of the population's standard deviation and "
+    "variance, to 8% (five standard errors at N = 8)",
     # Mutant: statistics of the first two cases alone.
     sabotage=(BATCH_NORM, lambda x, mean, var, **options: _batch_norm(x[:2], mean, var, **options)),
 )
