@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from layernorm.lab.claims import adversary
+from layernorm.lab.claims import adversary, checks
 
 SMALL = [(torch.full((1, 4), 0.1).double(),)] * 3
 LARGE = (torch.tensor([[9.0, 0, 0, 0]]).double(),)
@@ -85,6 +85,15 @@ def test_an_ascent_where_there_is_no_slope_stops():
     flat = (torch.ones(2).double(),)
     assert adversary.ascend(lambda a: (0 * a).sum(), flat) == 0
     assert adversary.ascend(lambda a: math.inf if a.sum() > 3 else a.sum(), flat) == math.inf
+
+
+def test_seeds_of_a_check_follow_from_the_one_it_began_with():
+    found = []
+    for seed in (0, 3):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            found.append(list(checks.seeds(2)))
+    assert found == [[1, 2], [3001, 3002]]
 
 
 @pytest.mark.parametrize("units", [*adversary.SIZES, 64])
