@@ -33,7 +33,6 @@ from layernorm.lab.records.files import write
 
 FIRST = 2_000_000  # of the seeds that are taken where none are given
 DRAWS = (1, 2, 3, 4, 5)  # seeds of the random draws of a property
-BENCHMARKS = ("mlp_cpu", "recurrent_cpu", "cpu")  # after the slash of their claims' names
 LEVELS = {level.id: level for level in levels.LEVELS}
 
 
@@ -88,9 +87,9 @@ def challenge(
         workers, progress: as in `carry_out`.
 
     Raises:
-        ClaimError: there is no such claim, it has no check, or what decides it is not published.
+        ClaimError: there is no such claim, it has no check, what decides it is not published or
+            cannot be measured here, or a run failed; then the message names its log.
         ValueError: a seed is given twice or chose the learning rates, or a benchmark got seeds.
-        RuntimeError: a run failed; the message names its log.
     """
     claim = registry.get(id)
     published = Stored().finding(claim)
@@ -125,7 +124,8 @@ def _experiment(id: str, seeds: tuple[int, ...], root: Path, workers, progress):
     sweep = Sweep(experiment.name, plan.profile, arms, seeds, published=True)
     outcome = carry_out(sweep, workers=workers, root=root, progress=progress)
     for failure in outcome.failed.values():
-        raise RuntimeError(f"{failure.config.arm} failed: {failure.reason} (log: {failure.log})")
+        reason = " ".join(failure.reason.split())
+        raise ClaimError(f"{failure.config.arm} failed: {reason} (log: {failure.log})")
     found = sweep.verdicts(outcome.done)
     if id in LEVELS:
         return LEVELS[id].finding(found), seeds, None
@@ -138,7 +138,7 @@ def _benchmark(claim: Claim, root: Path, progress) -> Finding:
     """The finding on what is measured here, now."""
     from layernorm.lab.benchmarks.measure import run
 
-    cases = _cases(claim.id)
+    cases = _cases(claim)
     for number, (case, _) in enumerate(run(cases, root), 1):
         if progress is not None:
             progress(number, len(cases), case.benchmark)
@@ -146,13 +146,19 @@ def _benchmark(claim: Claim, root: Path, progress) -> Finding:
         return claim.check()
 
 
-def _cases(id: str) -> tuple[Any, ...]:
+def _cases(claim: Claim) -> Sequence[Any]:
+    """What has to be timed for a claim of chapters 11 and 12."""
     from layernorm.lab.benchmarks import training
     from layernorm.lab.benchmarks.recurrent.plan import plan as recurrent
 
-    where = id.partition("/")[2]
-    if where == "recurrent_cpu":
+    where = claim.id.partition("/")[2]
+    if where.endswith("gpu"):
+        raise ClaimError(f"claim {claim.id!r} needs a machine with a GPU; `make bench-gpu` there")
+    if claim.chapter == "11":
         return recurrent(mode="training", huge_pages="off", with_memory=False, profile="cpu")
-    if where in BENCHMARKS:
+    if claim.chapter == "12":
         return training.plan(None, "cpu", False, "cpu")
-    raise ClaimError(f"claim {id!r} needs another machine than this one")
+    raise ClaimError(
+        f"claim {claim.id!r} rests on times that a sweep takes; `layernorm sweep {where}` takes "
+        "them again"
+    )

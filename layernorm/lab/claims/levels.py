@@ -16,7 +16,6 @@ from layernorm.lab.claims import Finding, declare
 from layernorm.lab.experiments import compare, get
 from layernorm.lab.experiments.contrasts import SHARED
 from layernorm.lab.experiments.studies.adding import guess
-from layernorm.lab.experiments.studies.drift import ACTIVATIONS
 
 Range = tuple[float, float]
 
@@ -93,16 +92,6 @@ PLAIN = ("none", "batch", "layer")
 TEST_ERROR = "the test error where the validation cross-entropy is lowest, in percent"
 BORDER = "of a border unit, as a share of the other units' of its layer"
 LEVELS = (
-    Level(
-        "correlated-changes/digits",
-        "Changes in the output of one layer cause highly correlated changes in the summed inputs "
-        "to the next.",
-        *("01", lambda: get("drift")),
-        tuple(f"{arm}-{activation}" for arm in ("none", "rescaled") for activation in ACTIVATIONS),
-        *("change_directions", "effective directions, of 128, of the change from the layer below"),
-        yes=((0, 12.8),),
-        no=((64, math.inf),),
-    ),
     Level(
         "learns-online/digits",
         "A network with layer normalization learns the digits online, one case an update.",

@@ -28,12 +28,12 @@ CHAPTERS = tuple(f"{number:02d}" for number in range(1, 23))
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*(/[a-z][a-z0-9_]*)?")
 SOURCE = re.compile(
     r"paper (abstract|supplement|section \d(\.\d)*|eq\. \d+(-\d+)?|table \d|figure \d+)"
-    r"|summary [A-E]|this book"
+    r"|summary [A-E]|others|this book"
 )
 NOBODY = "this book"  # who says what no source says
 _SOURCE_HELP = (
     "'paper abstract', 'paper section 5.1', 'paper eq. 4', 'paper eq. 20-22', 'paper table 1', "
-    "'paper figure 2', 'paper supplement', 'summary A' to 'summary E', 'this book'"
+    "'paper figure 2', 'paper supplement', 'summary A' to 'summary E', 'others', 'this book'"
 )
 
 

@@ -17,11 +17,14 @@ from layernorm.lab.experiments.experiment import Config, Experiment, Profile, kn
 
 STUDIES = (
     "adding",
+    "angles",
     "batch_order",
     "batch_size",
+    "changes",
     "copy_memory",
     "data_shift",
     "drift",
+    "hidden_rates",
     "initialization",
     "initialization_deep",
     "mixed_units",

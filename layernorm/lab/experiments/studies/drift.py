@@ -51,10 +51,6 @@ _OF = {  # metric, margin, activations
         ACTIVATIONS,
     ),
 }
-_DIRECTIONS = Margin(
-    *(1.0, "effective directions", "in how many the change lies that the layer below caused"),
-    "one direction of 128",
-)
 _STATEMENTS = {
     "drift from below": Said(
         "drift-reduced/digits",
@@ -72,11 +68,6 @@ _STATEMENTS = {
         "correlated.",
     ),
 }
-_RELU = Said(
-    "relu-changes-more-correlated/digits",
-    "Changes in summed inputs are correlated especially below ReLU units, whose outputs can change "
-    "by a lot.",
-)
 _PRIMARY = (
     # paper, section 3; summaries A and D: less covariate shift, of any activation function
     *(f"layer - rescaled, {activation}, drift from below" for activation in ACTIVATIONS),
@@ -91,25 +82,14 @@ COMPARISONS = Comparisons(
     by_heart="book_overfit",
     rows=families(
         (
-            *(
-                Comparison(
-                    f"layer - rescaled, {activation}, {of}",
-                    less(f"layer-{activation}", f"rescaled-{activation}", metric),
-                    margin,
-                    _STATEMENTS[of],
-                )
-                for of, (metric, margin, activations) in _OF.items()
-                for activation in activations
-            ),
-            *(
-                Comparison(
-                    f"relu - {other}",
-                    less("rescaled-relu", f"rescaled-{other}", "change_directions"),
-                    _DIRECTIONS,
-                    _RELU,
-                )
-                for other in ("tanh", "sigmoid")
-            ),
+            Comparison(
+                f"layer - rescaled, {activation}, {of}",
+                less(f"layer-{activation}", f"rescaled-{activation}", metric),
+                margin,
+                _STATEMENTS[of],
+            )
+            for of, (metric, margin, activations) in _OF.items()
+            for activation in activations
         ),
         *_PRIMARY,
     ),
