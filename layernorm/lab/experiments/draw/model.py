@@ -307,7 +307,7 @@ class Drawer:
 
     @torch.no_grad()
     def final(self) -> dict[str, float]:
-        """Of test pictures: `test_kl_1` … of each glimpse; `test_bound_over_pixels`, the bound less
+        """Of test pictures: `test_kl_1` … of each glimpse; `share_of_pixels`, the bound divided by
         that of the trivial baseline; and over `samples` samples of z, of
         `weighted` pictures, the bound `sampled_bound` with its standard error over the samples
         `sampled_bound_error`, and the importance-weighted bound `weighted_bound`."""
@@ -315,7 +315,7 @@ class Drawer:
         loss, kl = self.measured(self.parts["test"], generator(NOISE))
         steps = {f"test_kl_{t}": float(value) for t, value in enumerate(kl.mean(1), 1)}
         trivial = marginal_bound(self.options.dataset, self.options.held_out)
-        steps["test_bound_over_pixels"] = float((loss + kl.sum(0)).mean()) - trivial
+        steps["share_of_pixels"] = float((loss + kl.sum(0)).mean()) / trivial
         test = self.parts["test"]
         x = spaced(test, min(self.options.weighted, len(test))).to(self.device).float()
         random = generator(SEVERAL)
