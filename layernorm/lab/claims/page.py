@@ -105,8 +105,8 @@ def statements(decided: Decided) -> pandas.DataFrame:
     """Count the statements of each source: those whose claims all have a verdict, those of which
     some have, those of which none has, and those that nothing can check.
 
-    A claim has a verdict if it is not inconclusive, exploratory or not yet tested. A statement that repeats
-    another source's counts where it stands.
+    A claim has a verdict if it is not inconclusive, exploratory or not yet tested. A statement that
+    repeats another source's counts where it stands.
     """
     import pandas
 

@@ -17,12 +17,6 @@ UNTESTED = {
         "better-result/skip_thoughts": "Skip-thoughts with layer normalization end with better "
         "results in the tasks that use its vectors.",
     },
-    "17": {
-        "twice-as-fast/draw": "DRAW with layer normalization learns almost twice as fast as DRAW "
-        "without.",
-        "better-result/draw": "After 200 epochs DRAW with layer normalization has a better bound, "
-        "by 0.27 nats.",
-    },
     "18": {
         "faster-per-update/handwriting": "Layer normalization makes a network that writes by hand "
         "learn in fewer updates.",
