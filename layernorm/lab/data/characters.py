@@ -124,9 +124,9 @@ TEXTS = {"manual": manual, "novels": novels}
 def split(name: str) -> dict[str, Int[Tensor, " n"]]:
     """The numbers of a text's training, validation and test characters.
 
-    The text is cut into blocks of 10,000 characters, a short one into forty; of each ten, the fifth is for validation, the tenth for test. The
-    training blocks stand in an order drawn once, so that the first characters of the training text,
-    however few, come from all over it.
+    The text is cut into blocks of 10,000 characters, a short one into forty; of each ten, the fifth
+    is for validation, the tenth for test. The training blocks stand in an order drawn once, so that
+    the first characters of the training text, however few, come from all over it.
     """
     text = encode(TEXTS[name]())
     blocks = text.split(min(10_000, len(text) // 40))
