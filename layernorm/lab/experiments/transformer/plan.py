@@ -22,8 +22,8 @@ start as Xavier's, embeddings with variance 1, since DyT and Derf do not learn f
 Plan. Metrics: `best_test_nll`, the test cross-entropy where validation's is lowest, and for the
 amount of data `test_nll`, that at the end, since overfitting is what is asked about. Rates are
 chosen by the validation cross-entropy at the end of tuning runs of a quarter (`data`: half) of the
-updates. Processor time of one core, on a busy machine: 0.07 s an update of `standard`, a run 85 s; some 120
-runs, tuning ones counted by their length, take 170 minutes; the other two sweeps take as long.
+updates. Processor time of one core, on a busy machine: 0.07 s an update of `standard`, a run 85 s;
+some 120 runs, tuning ones counted by their length, take 170 minutes; the other sweeps as long.
 Pilots, which no record holds: seeds 900 and above, timings and whether arms learn; a throw-away
 prototype of other sizes showed that with embeddings of deviation 0.02 DyT and Derf learn nothing,
 that 600 updates are too few, and at one rate and seed Post-LN ahead of Pre-LN at four blocks.
@@ -352,7 +352,7 @@ EXPERIMENT = Experiment(
         "book": Profile(
             arms=("layer", "layer/cold", "post", "post/cold", "none", "rescaled"),
             seeds=(0, 1, 2),
-            options={"updates": 150, "evaluations": 10, "held_out": 32},
+            options={"depth": 8, "updates": 120, "evaluations": 10, "held_out": 32},
         ),
         "standard": Profile(
             arms=tuple(PLACEMENT),
