@@ -90,14 +90,14 @@ def last_gradient_post() -> Finding:
     id="stream-grows-exponentially-if-norms-come-first",
     statement="With norms before each block the variance of the residual stream grows "
     "exponentially with depth, already at the start (Sun et al. 2025).",
-    rule=f"{RULE}, at 48 and at 16 units; from 8 to 32 blocks the variance's logarithm grows four "
+    rule=f"{RULE}, at 48 and at 32 units; from 8 to 32 blocks the variance's logarithm grows four "
     "times as much as from 2 to 8 if it grows exponentially, as much if as a power; held if the "
     "interval of this ratio lies above 2.5 at both sizes, else refuted",
     # Mutant: no norms, and larger terms.
     sabotage=(BRANCH, lambda branch, x: x + 3 * branch.f(x)),
 )
 def stream_pre() -> Finding:
-    seen = [transformers.over_depth("layer", hidden=units)["stream"] for units in (48, 16)]
+    seen = [transformers.over_depth("layer", hidden=units)["stream"] for units in (48, 32)]
     growth = [np.diff(np.log(one[:, ::2])) for one in seen]
     ratios = [interval(one[:, 1] / one[:, 0]) for one in growth]
     found = interval(transformers.exponents(seen[0]))
@@ -210,8 +210,8 @@ def qk_bound() -> Finding:
     statement="Layer normalization leaves no key unselectable: any key can get the largest logit "
     "of some query (Brody et al. 2023).",
     rule="linear programs, exact: 64 random keys of 4 numbers, five seeds. Held if "
-    "layer-normalized ones are all selectable, also after a matrix to fewer numbers, as heads have it; conditional "
-    "if only before it; else refuted. The evidence counts keys without a norm, too",
+    "layer-normalized ones are all selectable, also after a matrix to fewer numbers, as heads have "
+    "it; conditional if only before it; else refuted. The evidence counts keys without a norm, too",
     sabotage=(LAYER_NORM, lambda x, *_, **__: x - x.mean(-1, keepdim=True)),
 )
 def unselectable_keys() -> Finding:

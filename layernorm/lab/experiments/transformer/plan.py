@@ -185,7 +185,7 @@ WARM_UP = (
 SIGN = (
     "little-data-favors-dynamic-tanh",
     "With little data a transformer with dynamic tanh ends with a lower loss than one with layer "
-    "normalization, with much data with a higher one (When is normalization needed?, 2026).",
+    "normalization, with much data with a higher one (arXiv:2604.23434).",
 )
 
 COMPARISONS = Comparisons(
@@ -268,7 +268,7 @@ ON_DATA = Comparisons(
             less("layer/little/dropout", "dyt/little", END),
             "dropout-does-what-dynamic-tanh-does",
             "With little data, layer normalization with dropout is not worse than dynamic tanh "
-            "(When is normalization needed?, 2026).",
+            "(arXiv:2604.23434).",
             margin=AT_END,
             says="not worse",
         ),
@@ -276,8 +276,7 @@ ON_DATA = Comparisons(
             "saturation, much - little",
             less("dyt/much", "dyt/little", "saturated"),
             "little-data-saturates-dynamic-tanh",
-            "Dynamic tanh saturates more with little data than with much (When is normalization "
-            "needed?, 2026).",
+            "Dynamic tanh saturates more with little data than with much (arXiv:2604.23434).",
             margin=FLAT,
         ),
         *(
@@ -314,22 +313,22 @@ ON_OPTIMIZER = Comparisons(
             _gap("derf"),
             "muon-widens-the-gap-of-dynamic-erf",
             "Dynamic erf falls further behind RMS normalization with Muon than with AdamW "
-            "(Normalization and optimizer, 2026).",
+            "(arXiv:2604.01563).",
         ),
         _row(
             "lead of rms on dyt, Muon - AdamW",
             _gap("dyt"),
             "muon-leaves-the-gap-of-dynamic-tanh",
             "Between dynamic tanh and RMS normalization it makes no difference whether Muon or "
-            "AdamW trains (Normalization and optimizer, 2026).",
+            "AdamW trains (arXiv:2604.01563).",
             says="same",
         ),
         _row(
             "derf with Muon, alpha 0.3 - 0.5",
             less("derf/muon/alpha-0.3", "derf/muon", BEST),
             "a-smaller-alpha-helps-dynamic-erf-with-muon",
-            "With Muon, dynamic erf is better if alpha starts at 0.3 instead of 0.5 (Normalization "
-            "and optimizer, 2026).",
+            "With Muon, dynamic erf is better if alpha starts at 0.3 instead of 0.5 "
+            "(arXiv:2604.01563).",
         ),
         _row(
             "rms, Muon - AdamW",
