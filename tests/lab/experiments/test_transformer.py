@@ -346,7 +346,7 @@ def test_options_that_do_not_fit_are_refused(arm, change, message):
 
 
 def test_each_profile_has_families_of_its_own():
-    for name, claims in (("standard", 6), ("data", 5), ("optimizer", 4)):
+    for name, claims in (("standard", 7), ("data", 5), ("optimizer", 4)):
         plan, profile = PLAN.compared(name), PLAN.profile(name)
         assert {arm for row in plan.rows for arm in row.arms} <= set(profile.arms)
         assert len(plan.claims()) == claims

@@ -85,12 +85,12 @@ class Characters:
 
     @torch.no_grad()
     def final(self) -> dict[str, float]:
-        """`over_unigram`: test cross-entropy beyond that of a model that knows how frequent each
-        character is. Over some windows of the validation text: what `looked_at` tells."""
+        """`of_unigram`: test cross-entropy as a share of that of a model that knows how frequent
+        each character is. Over some windows of the validation text: what `looked_at` tells."""
         self.model.eval()
         metrics, test = self.evaluate(), self.parts["test"][:, 1:].flatten().cpu()
-        over = metrics["test_nll"] - unigram(self.train, test)
-        return {"over_unigram": over} | looked_at(self.model, self.parts["validation"][:LOOKED_AT])
+        share = metrics["test_nll"] / unigram(self.train, test)
+        return {"of_unigram": share} | looked_at(self.model, self.parts["validation"][:LOOKED_AT])
 
 
 def places(text: Int[Tensor, " n"], size: int, count: int) -> Int[Tensor, " count"]:
