@@ -3,6 +3,8 @@
 from layernorm import functional
 from layernorm.modules import (
     BatchNorm,
+    DynamicErf,
+    DynamicTanh,
     GroupNorm,
     InstanceNorm,
     LayerNorm,
@@ -22,6 +24,8 @@ from layernorm.recurrent import (
 __all__ = [
     "BatchNorm",
     "BatchNormLSTM",
+    "DynamicErf",
+    "DynamicTanh",
     "GroupNorm",
     "InstanceNorm",
     "LayerNorm",

@@ -116,6 +116,21 @@ def weight_norm(v, g, dim):
     _parameter("g", g, v, expected, meaning)
 
 
+def dynamic_tanh(x, alpha, weight, bias):
+    _floating("x", x)
+    _one_number("alpha", alpha, x)
+    for name, p in (("weight", weight), ("bias", bias)):
+        if p is not None:
+            _tensor(name, p)
+            end = tuple(x.shape[x.dim() - min(p.dim(), x.dim()) :])
+            _parameter(name, p, x, end, "the end of x's shape")
+
+
+def dynamic_erf(x, alpha, shift, weight, bias):
+    dynamic_tanh(x, alpha, weight, bias)
+    _one_number("shift", shift, x)
+
+
 def ln_rnn_step(x, h, w_ih, w_hh, ln, eps, nonlinearity):
     _step(x, h, w_ih, w_hh, gates=1)
     _pair("ln", ln, x, (h.shape[-1],))
@@ -155,6 +170,13 @@ def settings(eps, momentum=None, num_groups=1, num_channels=1, **others) -> None
     if momentum is not None:
         _finite("momentum", momentum)
     _groups(num_groups, num_channels)
+
+
+def dynamic_settings(normalized_shape, alpha, shift=0.0, **others) -> None:
+    """The arguments of `DynamicTanh` and `DynamicErf`."""
+    sizes(normalized_shape=normalized_shape)
+    _finite("alpha", alpha)
+    _finite("shift", shift)
 
 
 def rms_settings(eps, **others) -> None:
@@ -324,6 +346,14 @@ def _mask(mask, x: Tensor) -> None:
             f"mask must have shape {expected}, x without its channels, for x of shape "
             f"{_shape(x)}; got {_shape(mask)}"
         )
+
+
+def _one_number(name: str, value, x: Tensor) -> None:
+    """A number, or a tensor that holds one, which may learn."""
+    if isinstance(value, Tensor):
+        _parameter(name, value, x, (), "one number for all units")
+    else:
+        _finite(name, value)
 
 
 def _finite(name: str, value) -> None:

@@ -265,6 +265,62 @@ def weight_norm(
     return (g * a / norm).to(v.dtype)
 
 
+@checked(_validation.dynamic_tanh)
+def dynamic_tanh(
+    x: Float[Tensor, "*shape"],
+    alpha: Float[Tensor, ""] | float,
+    weight: Float[Tensor, "*features"] | None = None,
+    bias: Float[Tensor, "*features"] | None = None,
+) -> Float[Tensor, "*shape"]:
+    r"""Dynamic tanh (DyT), which takes the place of a norm and computes no statistic.
+
+        y = g tanh(alpha x) + b
+
+    Args:
+        x: (\*batch, \*features).
+        alpha: one number for all units.
+        weight, bias: g and b, of the shape of x's last dimensions; None means 1 and 0.
+
+    Raises: ValueError if alpha is not one number, or a parameter's shape is not the end of x's
+    shape; TypeError for anything but floating-point tensors.
+
+    Source: Zhu et al. 2025, arXiv:2503.10622.
+
+    >>> dynamic_tanh(torch.tensor([0.0, 100.0]), 0.5, weight=torch.tensor([3.0, 2.0]))
+    tensor([0., 2.])
+    """
+    a = _statistics_type(x)
+    return _affine(torch.tanh(alpha * a), weight, bias).to(x.dtype)
+
+
+@checked(_validation.dynamic_erf)
+def dynamic_erf(
+    x: Float[Tensor, "*shape"],
+    alpha: Float[Tensor, ""] | float,
+    shift: Float[Tensor, ""] | float = 0.0,
+    weight: Float[Tensor, "*features"] | None = None,
+    bias: Float[Tensor, "*features"] | None = None,
+) -> Float[Tensor, "*shape"]:
+    r"""Dynamic erf (Derf), which takes the place of a norm and computes no statistic.
+
+        y = g erf(alpha x + s) + b
+
+    Args:
+        x: (\*batch, \*features).
+        alpha, shift: alpha and s, one number each for all units.
+        weight, bias: g and b, of the shape of x's last dimensions; None means 1 and 0.
+
+    Raises: as `dynamic_tanh`.
+
+    Source: Chen et al. 2025, arXiv:2512.10938.
+
+    >>> dynamic_erf(torch.tensor([0.0, 100.0]), 0.5, weight=torch.tensor([3.0, 2.0]))
+    tensor([0., 2.])
+    """
+    a = _statistics_type(x)
+    return _affine(torch.erf(alpha * a + shift), weight, bias).to(x.dtype)
+
+
 @checked(_validation.ln_rnn_step)
 def ln_rnn_step(
     x: Float[Tensor, "*batch i"],

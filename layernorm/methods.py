@@ -2,7 +2,8 @@
 
 Adding a method is one function in `functional.py`, its module in `modules.py` and one row here: in
 `METHODS` what runs compute with and how figures draw it, in `FORMS` its symbolic form, which no run
-reads: a correction there makes no record stale.
+reads: a correction there makes no record stale. A method without a form is no normalization: `none`
+does nothing, `dyt` and `derf` compute no statistic. `normalizations` leaves these two out.
 """
 
 from __future__ import annotations
@@ -137,6 +138,24 @@ METHODS: dict[str, Method] = {
             "#e69f00",
             "X",
         ),
+        Method(
+            "dyt",
+            "dynamic tanh",
+            "nothing: it bounds each unit by itself",
+            "Zhu et al. 2025",
+            "#8c510a",
+            "p",
+            modules.DynamicTanh,
+        ),
+        Method(
+            "derf",
+            "dynamic erf",
+            "nothing: it bounds each unit by itself",
+            "Chen et al. 2025",
+            "#762a83",
+            ">",
+            modules.DynamicErf,
+        ),
     ]
 }
 
@@ -176,6 +195,11 @@ FORMS: dict[str, Form] = {
     "group": Form("group", moments),
     "instance": Form("positions", moments),
 }
+
+
+def normalizations() -> tuple[Method, ...]:
+    """The rows that normalize a fully connected layer, and `none`, to which they are compared."""
+    return tuple(m for m in METHODS.values() if m.dense and (m.name in FORMS or m.name == "none"))
 
 
 def method(name: str) -> Method:

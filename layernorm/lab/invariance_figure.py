@@ -30,12 +30,12 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from layernorm.methods import FORMS, METHODS
+from layernorm.methods import FORMS, METHODS, normalizations
 
 LIMIT = 3.2  # outputs beyond it are drawn at the edge, as triangles
 MIME = "application/vnd.layernorm.invariance+json"
 # With 6 units group normalization has one group, and is layer normalization.
-NAMES = tuple(m.name for m in METHODS.values() if m.dense and m.name != "group")
+NAMES = tuple(m.name for m in normalizations() if m.name != "group")
 CASE, UNIT = 1, 2
 X = [
     [0.0, 0.2, -0.9, 0.6],

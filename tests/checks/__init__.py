@@ -4,7 +4,7 @@ A check takes the function under test, so that tests/test_functional.py runs all
 `layernorm.functional` and tests/test_mutants.py on every mutant.
 """
 
-from checks import norms, padding, running, steps, weights  # noqa: F401  (they list their checks)
+from checks import dynamic, norms, padding, running, steps, weights  # noqa: F401  (they list their checks)
 from checks.registry import CHECKS
 
 __all__ = ["CHECKS"]

@@ -138,6 +138,24 @@ OWN = [
     Mutant("weight_norm", "length forgotten", "(g * a / norm)", "(g.sign() * a / norm)"),
     Mutant("weight_norm", "no gradient through the norm", "a / norm", "a / norm.detach()"),
     Mutant("weight_norm", "result stays in float32", ".to(v.dtype)", ""),
+    *(
+        Mutant(op, slip, old, new)
+        for op, f in (("dynamic_tanh", "torch.tanh"), ("dynamic_erf", "torch.erf"))
+        for slip, old, new in (
+            ("alpha outside", f"{f}(alpha * a", f"alpha * {f}(a"),
+            ("alpha divides", "alpha * a", "a / alpha"),
+            ("alpha does not learn", "alpha * a", "float(alpha) * a"),
+            ("a norm before it", "a = _statistics_type(x)", "a = layer_norm(_statistics_type(x), x.shape[-1:])"),
+            ("gain and bias swapped", "weight, bias)", "bias, weight)"),
+            ("half precision inside", "_statistics_type(x)", "x"),
+            ("result stays in float32", ".to(x.dtype)", ""),
+            ("cut off instead of curved", f, "(lambda t: t.clamp(-1, 1))"),
+        )
+    ),
+    Mutant("dynamic_erf", "shift outside", "torch.erf(alpha * a + shift)", "torch.erf(alpha * a) + shift"),
+    Mutant("dynamic_erf", "shift before alpha", "alpha * a + shift", "alpha * (a + shift)"),
+    Mutant("dynamic_erf", "tanh", "torch.erf", "torch.tanh"),
+    Mutant("dynamic_erf", "the normal distribution's argument", "alpha * a + shift", "(alpha * a + shift) / 2**0.5"),
     Mutant("ln_rnn_step", "each term normalized by itself", "layer_norm(a, h.shape[-1:], *ln, eps)", "layer_norm(h @ w_hh.T, h.shape[-1:], *ln, eps) + layer_norm(x @ w_ih.T, h.shape[-1:], *ln, eps)"),
     Mutant("ln_rnn_step", "normalized after tanh", "f(layer_norm(a, h.shape[-1:], *ln, eps))", "layer_norm(f(a), h.shape[-1:], *ln, eps)"),
     Mutant("ln_rnn_step", "gain and bias swapped", "*ln,", "*ln[::-1],"),

@@ -27,7 +27,7 @@ from layernorm import methods
 
 FAMILIES = ("bernoulli", "gaussian", "categorical")
 # Those of a fully connected layer; the few units here would be one group, a layer.
-METHODS = tuple(m.name for m in methods.METHODS.values() if m.dense and m.name != "group")
+METHODS = tuple(m.name for m in methods.normalizations() if m.name != "group")
 
 
 def natural(

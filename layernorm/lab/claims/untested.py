@@ -25,11 +25,6 @@ UNTESTED = {
         "long-sequences-and-small-batches-benefit-most/handwriting": "Long sequences and small "
         "batches benefit the most from layer normalization.",
     },
-    "21": {
-        "normalizing-first-needs-no-warm-up/transformer": "A transformer that normalizes before "
-        "each block has moderate gradients at the start and needs no warm-up; one that normalizes "
-        "after each block does.",
-    },
 }
 
 for _chapter, _claims in UNTESTED.items():

@@ -30,7 +30,7 @@ STUDIES = (
     "mixed_units",
     "step_statistics",
 )
-NAMES = ("mnist", "convnet", "attentive_reader", "draw", *STUDIES)
+NAMES = ("mnist", "convnet", "attentive_reader", "draw", "transformer", *STUDIES)
 
 __all__ = ["NAMES", "Config", "Experiment", "Profile", "get"]
 

@@ -232,7 +232,8 @@ def train(
     state = checkpoint.left(file, code)
     with ALONE, checkpoint.seeded(config.seed, on), _deterministic(on):
         with within_memory(on):
-            trainer, done = Trainer(experiment, config, on), Progressed()
+            trainer = (experiment.trainer or Trainer)(experiment, config, on)
+            done = Progressed()
         if state is not None:
             try:
                 _resume(trainer, done, state)

@@ -132,6 +132,20 @@ def _added(norm: Function) -> Function:
     return implementation
 
 
+def _dynamic(method: str, definition: Function, torchs_own: Function, *numbers: str) -> Operation:
+    """A curve in a norm's place, whose numbers alpha and shift learn like gain and bias."""
+    norm = _norm(method, definition, torchs_own, _per_summed_input)
+
+    def make_inputs(shape: Shape, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
+        starts = {"alpha": 0.5, "shift": 0.1}
+        given = {n: torch.tensor(starts[n], dtype=dtype, device=device) for n in numbers}
+        return norm.make_inputs(shape, dtype, device) | given
+
+    return replace(
+        norm, make_inputs=make_inputs, gradients=("x", *numbers, "weight", "bias"), saved=("x",)
+    )
+
+
 def _residual() -> Operation:
     """The norm of x + residual, and that sum, which the next layers add to.
 
@@ -200,6 +214,20 @@ OPERATIONS: dict[str, Operation] = {
         "instance",
         lambda x, weight, bias: functional.instance_norm(x, weight=weight, bias=bias),
         lambda x, weight, bias: F.instance_norm(x, weight=weight, bias=bias),
+    ),
+    "dyt": _dynamic(
+        "dyt",
+        functional.dynamic_tanh,
+        lambda x, alpha, weight, bias: torch.addcmul(bias, torch.tanh(alpha * x), weight),
+        "alpha",
+    ),
+    "derf": _dynamic(
+        "derf",
+        functional.dynamic_erf,
+        lambda x, alpha, shift, weight, bias: torch.addcmul(
+            bias, torch.erf(alpha * x + shift), weight
+        ),
+        *("alpha", "shift"),
     ),
     "residual": _residual(),
 }

@@ -145,7 +145,7 @@ def _dense(activation: str) -> dict[str, Subject]:
 
     subjects = {BASELINE: subject("none", "torch")}
     for row in (row for row in METHODS.values() if row.dense and row.name != BASELINE):
-        limits = {"least": 2} if FORMS[row.name].over == "cases" else {}
+        limits = {"least": 2} if row.name in FORMS and FORMS[row.name].over == "cases" else {}
         torchs_own = row.norm is None or hasattr(row.norm(1), "backend")
         for backend in ("reference", "torch") if torchs_own else ("reference",):
             subjects[f"{row.name}/{backend}"] = subject(row.name, backend, **limits)

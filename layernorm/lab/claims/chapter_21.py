@@ -1,0 +1,264 @@
+"""Claims about transformers that chapter 21 decides without training: depth, range, attention.
+
+Those that need training are rows of the plan of the experiment `transformer`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from layernorm import functional as F
+from layernorm.lab.analysis import transformers
+from layernorm.lab.analysis.statistics import Interval, interval
+from layernorm.lab.claims import Finding, adversary, claim
+from layernorm.lab.claims.checks import LAYER_NORM, conditional, draw, held, largest, proved
+
+BRANCH = "layernorm.lab.experiments.transformer.model.Branch.forward"
+BUILD = "layernorm.lab.analysis.transformers.build"
+_build = transformers.build  # what a mutant is made of
+CLOSE = 0.15  # to theory, for an exponent of depth
+ADVERSE = {"embedding_std": 10.0}  # a stream that starts ten times as large
+RULE = (
+    "untrained networks of 48 units, 2 to 32 blocks, five seeds, a power of depth fitted to each; "
+    "95% intervals of its exponent"
+)
+ALSO = f"{RULE}; the adversary: embeddings ten times as large"
+
+
+def plain(branch, x):
+    """Mutant: the residual stream without any norm."""
+    return x + branch.f(x)
+
+
+def fitted(arm: str, what: str, **options) -> Interval:
+    return interval(transformers.exponents(transformers.over_depth(arm, **options)[what]))
+
+
+def about(found: Interval, exponent: float) -> bool:
+    """Tell whether an interval lies near a theory's exponent."""
+    return exponent - CLOSE < found.low and found.high < exponent + CLOSE
+
+
+def said(found: Interval) -> str:
+    return f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]"
+
+
+@claim(
+    id="last-gradient-shrinks-with-depth-if-norms-come-first",
+    statement="At the start of a transformer that normalizes before each block, the gradient of "
+    "the last layer falls as the inverse root of the depth (Xiong et al. 2020).",
+    rule=f"{ALSO}; held if the interval lies within {CLOSE} of -1/2, conditional if not for the "
+    "adversary, else refuted",
+    sabotage=(BRANCH, plain),
+)
+def last_gradient_pre() -> Finding:
+    found, large = fitted("layer", "last"), fitted("layer", "last", **ADVERSE)
+    return conditional(
+        about(found, -0.5),
+        about(large, -0.5),
+        "the blocks' terms, and not the embeddings, make most of the residual stream",
+        f"The exponent of depth is {said(found)}; with embeddings ten times as large "
+        f"{said(large)}.",
+        exponent=found.mean,
+        large=large.mean,
+    )
+
+
+@claim(
+    id="last-gradient-ignores-depth-if-norms-come-last",
+    statement="At the start of a transformer that normalizes after each block, the gradient of the "
+    "last layer is as large at any depth (Xiong et al. 2020).",
+    rule=f"{ALSO}; held if both intervals lie within {CLOSE} of 0, else refuted",
+    # Mutant: norms come first.
+    sabotage=(BRANCH, lambda branch, x: x + branch.f(branch.norm(x))),
+)
+def last_gradient_post() -> Finding:
+    found, large = fitted("post", "last"), fitted("post", "last", **ADVERSE)
+    return held(
+        about(found, 0.0) and about(large, 0.0),
+        f"The exponent of depth is {said(found)}; with embeddings ten times as large "
+        f"{said(large)}.",
+        exponent=found.mean,
+        large=large.mean,
+    )
+
+
+@claim(
+    id="stream-grows-exponentially-if-norms-come-first",
+    statement="With norms before each block the variance of the residual stream grows "
+    "exponentially with depth, already at the start (Sun et al. 2025).",
+    rule=f"{RULE}, at 48 and at 32 units; from 8 to 32 blocks the variance's logarithm grows four "
+    "times as much as from 2 to 8 if it grows exponentially, as much if as a power; held if the "
+    "interval of this ratio lies above 2.5 at both sizes, else refuted",
+    # Mutant: no norms, and larger terms.
+    sabotage=(BRANCH, lambda branch, x: x + 3 * branch.f(x)),
+)
+def stream_pre() -> Finding:
+    seen = [transformers.over_depth("layer", hidden=units)["stream"] for units in (48, 32)]
+    growth = [np.diff(np.log(one[:, ::2])) for one in seen]
+    ratios = [interval(one[:, 1] / one[:, 0]) for one in growth]
+    found = interval(transformers.exponents(seen[0]))
+    return held(
+        all(one.low > 2.5 for one in ratios),
+        f"The ratio is {said(ratios[0])} and {said(ratios[1])}; the variance grows as the power "
+        f"{said(found)} of depth.",
+        ratio=ratios[0].mean,
+        exponent=found.mean,
+    )
+
+
+@claim(
+    id="layernorm-scaling-slows-the-stream",
+    statement="LayerNorm scaling makes the residual stream grow more slowly with depth (Sun et al. "
+    "2025).",
+    rule=f"{RULE}; held if the interval of the difference of exponents, scaling less plain "
+    "Pre-LN, paired by seed, lies below -0.25; else refuted",
+    sabotage=(BRANCH, lambda branch, x: x + branch.f(branch.norm(x))),
+)
+def scaling_stream() -> Finding:
+    pair = [transformers.exponents(transformers.over_depth(arm)["stream"])
+            for arm in ("layer/scaling", "layer")]  # fmt: skip
+    found = interval(pair[0] - pair[1])
+    return held(
+        found.high < -0.25,
+        f"The exponents are {np.mean(pair[0]):.2f} and {np.mean(pair[1]):.2f}, the difference "
+        f"{said(found)}.",
+        difference=found.mean,
+    )
+
+
+@claim(
+    id="a-scaled-start-keeps-the-stream-and-the-gradients",
+    statement="A start with residual matrices divided by √(2L) does at the start what LayerNorm "
+    "scaling promises, and keeps the last layer's gradient as well.",
+    rule=f"{RULE}; held if the interval of the stream's exponent lies below that under LayerNorm "
+    f"scaling, and that of the last gradient within {CLOSE} of 0; else refuted",
+    # Mutant: the scaled start is undone.
+    sabotage=(BUILD, lambda arm, *given, **options: _build("layer", *given, **options)),
+)
+def scaled_start() -> Finding:
+    stream, other = (fitted(arm, "stream") for arm in ("layer/scaled", "layer/scaling"))
+    last = fitted("layer/scaled", "last")
+    return held(
+        stream.high < other.low and about(last, 0.0),
+        f"Stream {said(stream)} against {said(other)} under LayerNorm scaling; last gradient "
+        f"{said(last)}.",
+        stream=stream.mean,
+        last=last.mean,
+    )
+
+
+@claim(
+    id="peri-layernorm-does-not-overflow-half-precision",
+    statement="With a norm after each block's function, too, the residual stream stays in the "
+    "range of half precision whatever the size of the weights; with norms before it alone, it does "
+    "not (Kim et al. 2025).",
+    rule="24 blocks, matrices of the blocks 1 to 10,000 times as large: held if no number of the "
+    "stream exceeds 65,504 under Peri-LN at any size and one does under Pre-LN at some; a term's "
+    "length is at most √H times the largest gain, so 48 terms cannot exceed it. Else refuted",
+    sabotage=(BRANCH, lambda branch, x: x + branch.f(branch.norm(x))),
+)
+def peri_overflow() -> Finding:
+    sizes = [10.0**k for k in range(5)]
+    peri, pre = ([transformers.largest(arm, s) for s in sizes] for arm in ("peri", "layer"))
+    first = next((s for s, x in zip(sizes, pre, strict=True) if x > transformers.LARGEST_HALF), 0)
+    return held(
+        max(peri) < transformers.LARGEST_HALF and first > 0,
+        f"The largest number under Peri-LN is {max(peri):.0f}; under Pre-LN matrices {first:g} "
+        "times as large overflow.",
+        peri=max(peri),
+        first=first,
+    )
+
+
+@claim(
+    id="normalized-queries-and-keys-bound-the-logits",
+    statement="If each head's queries and keys are layer-normalized with gains 1, no attention "
+    "logit exceeds the root of the head's size, whatever the weights (after Henry et al. 2020).",
+    kind="proof",
+    rule="Cauchy and Schwarz: |q · k| / √d ≤ |q| |k| / √d, and a layer-normalized vector has "
+    "length at most √d. Proved if for d = 2 to 64 the lengths of 200 random vectors and of the "
+    "adversary's rows are at most √d to 1e-12, q = k reaches the bound to 1e-4 with eps, and a "
+    "network's logits stay below it at weights 1 to 10,000 times as large; else refuted",
+    # Mutant: centered alone.
+    sabotage=(LAYER_NORM, lambda x, *_, **__: x - x.mean(-1, keepdim=True)),
+)
+def qk_bound() -> Finding:
+    over, reached = 0.0, 1.0
+    for d in (2, 3, 8, 64):
+        for x in (draw(200, d), *adversary.rows(d).values()):
+            over = max(over, float(F.layer_norm(x, (d,)).norm(dim=-1).max()) - math.sqrt(d))
+        z = F.layer_norm(draw(200, d, spread=10.0), (d,))
+        reached = min(reached, float((z * z).sum(-1).max() / d))
+    bound = math.sqrt(transformers.SMALL["hidden"] / 4)
+    seen = max(transformers.logits("qk", 10.0**k) for k in range(5))
+    plain = transformers.logits("layer", 1e4)
+    return proved(
+        over < 1e-12 and reached > 1 - 1e-4 and seen <= bound,
+        f"The largest logit is {seen:.1f}, the bound {bound:.1f}; without the norms it is "
+        f"{plain:.0e} where the weights are 10,000 times as large.",
+        largest=seen,
+        bound=bound,
+    )
+
+
+@claim(
+    id="layer-norm-leaves-no-key-unselectable",
+    statement="Layer normalization leaves no key unselectable: any key can get the largest logit "
+    "of some query (Brody et al. 2023).",
+    rule="linear programs, exact: 64 random keys of 4 numbers, five seeds. Held if "
+    "layer-normalized ones are all selectable, also after a matrix to fewer numbers, as heads have "
+    "it; conditional if only before it; else refuted. The evidence counts keys without a norm, too",
+    sabotage=(LAYER_NORM, lambda x, *_, **__: x - x.mean(-1, keepdim=True)),
+)
+def unselectable_keys() -> Finding:
+    def lost(norm, size: int) -> int:
+        drawn = (transformers.keys(norm, size=size, seed=seed) for seed in range(5))
+        return sum(int(transformers.unselectable(k).sum()) for k in drawn)
+
+    def layer(x):
+        return F.layer_norm(x, (4,), eps=0.0)
+
+    whole, fewer, without = lost(layer, 4), lost(layer, 2), lost(lambda x: x, 4)
+    return conditional(
+        whole == 0,
+        fewer == 0,
+        "the key matrix loses no direction; a head with fewer numbers than the stream does",
+        f"Of 320 keys, {whole} are unselectable with layer normalization, {without} without, and "
+        f"{fewer} with it if a matrix leaves 2 of the 4 numbers.",
+        whole=whole,
+        fewer=fewer,
+        without=without,
+    )
+
+
+@claim(
+    id="projection-lets-a-query-weigh-all-keys-alike",
+    statement="Since layer normalization subtracts the mean, one query gives all keys the same "
+    "logit; under RMS normalization none does (Brody et al. 2023).",
+    kind="proof",
+    rule="the sum of a layer-normalized vector with gain 1 is 0, so the query of ones gives 0 to "
+    "all keys. Proved if it does to 1e-12 times the conditioning for 200 random keys of 2 to 64 "
+    "numbers and the adversary's rows, and if for 64 random keys under RMS normalization the "
+    "matrix of their differences has full rank, so that no query but 0 weighs them alike; else "
+    "refuted",
+    # Mutant: RMS normalization.
+    sabotage=(LAYER_NORM, lambda x, shape, *_, **__: F.rms_norm(x, shape)),
+)
+def alike() -> Finding:
+    off, full = 0.0, True
+    for d in (2, 3, 8, 64):
+        for x in (draw(200, d), *filter(adversary.varies, adversary.rows(d).values())):
+            total = F.layer_norm(x, (d,)).sum(-1)
+            off = max(off, largest(total) / d / adversary.conditioning(x))
+        z = F.rms_norm(draw(200, d), (d,))
+        full &= int(torch.linalg.matrix_rank(z[1:] - z[0])) == d
+    return proved(
+        off < 1e-12 and full,
+        "The query of ones gives every layer-normalized key 0; the differences of RMS-normalized "
+        f"keys {'have' if full else 'have not'} full rank.",
+        off=off,
+    )

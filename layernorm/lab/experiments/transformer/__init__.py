@@ -1,0 +1,1 @@
+"""A character-level transformer: where to normalize, and whether to."""

@@ -1,0 +1,411 @@
+"""A character-level transformer (chapters 21 and 22): where does it normalize, and has it to?
+
+Three sweeps of novels, each a profile with comparisons of its own, and one model (`model`).
+
+`standard`, placement: 12 blocks of 48 units, windows of 64 characters, 1200 updates of 8 windows.
+- `layer` (norms first), `post` (norms last), `rms`, `peri`, `qk` (queries and keys normalized,
+  too). `layer/cold`, `post/cold`: without warm-up, with a rate of their own.
+- `layer/scaling`: LayerNorm scaling, `layer/scaled`: the scaled start of GPT-2, its control.
+- `none`, and its control `rescaled`, whose layers start with unit variance and whose branches are
+  divided by √(2L): what it explains is not credited to normalization.
+
+`data`, amount of data: 4 blocks of 64 units, 1500 updates of 16 windows, of 10,000 characters
+(`…/little`) or all 3.7 million (`…/much`). `layer/little/dropout`: dropout 0.2.
+
+`optimizer`: the same model on all characters, AdamW against Muon. `alpha-0.3`: where α starts.
+
+Not as in any of the papers: sizes, budgets and text; every arm has its own tuned rate, where most
+papers have one for all. AdamW, weight decay 0.1 on matrices, gradients cut at norm 1, a linear
+warm-up over the first tenth of the updates, half a cosine down to a tenth of the rate. Weights
+start as Xavier's, embeddings with variance 1, since DyT and Derf do not learn from small ones.
+
+Plan. Metrics: `best_test_nll`, the test cross-entropy where validation's is lowest, and for the
+amount of data `test_nll`, that at the end, since overfitting is what is asked about. Rates are
+chosen by the validation cross-entropy at the end of tuning runs of a quarter (`data`: half) of the
+updates. Processor time of one core, on a busy machine: 0.07 s an update of `standard`, a run 85 s;
+some 120 runs, tuning ones counted by their length, take 170 minutes; the other sweeps as long.
+Pilots, which no record holds: seeds 900 and above, timings and whether arms learn; a throw-away
+prototype of other sizes showed that with embeddings of deviation 0.02 DyT and Derf learn nothing,
+that 600 updates are too few, and at one rate and seed Post-LN ahead of Pre-LN at four blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from layernorm.lab.data.characters import sha256
+from layernorm.lab.experiments.contrasts import (
+    Comparison,
+    Comparisons,
+    Contrast,
+    Gate,
+    Margin,
+    Said,
+    less,
+    minus,
+)
+from layernorm.lab.experiments.experiment import Experiment, Profile
+from layernorm.lab.experiments.options import Count, Options, Positive
+from layernorm.lab.experiments.transformer.model import ALPHAS
+from layernorm.lab.experiments.transformer.task import Characters, Scheduled
+
+METHODS = ("none", "layer", "rms", "dyt", "derf")
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class TransformerOptions(Options):
+    """The options of a run, besides those that all experiments share.
+
+    `depth` blocks of `hidden` units and `heads` heads read windows of `context` characters of a
+    `text`, of whose training part the first `characters` are used (None: all). `placement`,
+    `layernorm_scaling`, `scaled`, `qk_norm`: see `model`. `alpha`: where that of DyT and Derf
+    starts. `warmup`: a share of the updates. `held_out`: windows of validation, and of test.
+    """
+
+    batch_size: Count = 8
+    learning_rate: Positive = 2e-3
+    clip: Positive | None = 1.0
+    text: Literal["manual", "novels"] = "manual"
+    characters: Count | None = None
+    held_out: Count = 128
+    depth: Count = 12
+    hidden: Count = 32
+    heads: Count = 4
+    context: Count = 48
+    embedding_std: Positive = 1.0
+    placement: Literal["pre", "post", "peri"] = "pre"
+    layernorm_scaling: bool = False
+    scaled: bool = False
+    qk_norm: bool = False
+    alpha: Positive = 0.5
+    dropout: Share = 0.0
+    warmup: Share = 0.1
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+
+    def check(self) -> None:
+        super().check()
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        if self.hidden % self.heads:
+            raise ValueError(f"heads must divide hidden ({self.hidden}), got {self.heads}")
+        for name, usual in (("placement", "pre"), ("layernorm_scaling", False), ("qk_norm", False)):
+            if self.method == "none" and getattr(self, name) != usual:
+                raise ValueError(f"{name} is about norms, and method 'none' has none; leave it out")
+        if self.layernorm_scaling and self.placement == "post":
+            raise ValueError("layernorm_scaling needs norms that come first, got placement 'post'")
+        if self.alpha != 0.5 and self.method not in ALPHAS:
+            raise ValueError(f"alpha is for methods dyt and derf, got method {self.method!r}")
+
+
+LAYER, DYT, DERF, RMS = ({"method": name} for name in ("layer", "dyt", "derf", "rms"))
+COLD, MUON, LITTLE = {"warmup": 0.0}, {"optimizer": "muon"}, {"characters": 10_000}
+PLACEMENT = {
+    "layer": LAYER,
+    "layer/cold": {**LAYER, **COLD},
+    "post": {**LAYER, "placement": "post"},
+    "post/cold": {**LAYER, "placement": "post", **COLD},
+    "rms": RMS,
+    "layer/scaling": {**LAYER, "layernorm_scaling": True},
+    "layer/scaled": {**LAYER, "scaled": True},
+    "rescaled": {"method": "none", "rescaled": True},
+    "none": {"method": "none"},
+    "peri": {**LAYER, "placement": "peri"},
+    "qk": {**LAYER, "qk_norm": True},
+}
+DATA = {
+    **{
+        f"{name}/{much}": {**arm, **(LITTLE if much == "little" else {})}
+        for name, arm in (
+            ("layer", LAYER),
+            ("dyt", DYT),
+            ("derf", DERF),
+            ("rescaled", {"method": "none", "rescaled": True}),
+        )
+        for much in ("little", "much")
+    },
+    "layer/little/dropout": {**LAYER, **LITTLE, "dropout": 0.2},
+}
+OPTIMIZER = {
+    **{
+        f"{name}/{optimizer}": {**arm, "optimizer": optimizer}
+        for name, arm in (("rms", RMS), ("dyt", DYT), ("derf", DERF))
+        for optimizer in ("adamw", "muon")
+    },
+    "derf/muon/alpha-0.3": {**DERF, **MUON, "alpha": 0.3},
+}
+NOVELS = {"text": "novels", "context": 64, "held_out": 256, "updates": 1500, "evaluations": 10}
+SMALL = {**NOVELS, "depth": 4, "hidden": 64, "batch_size": 16}
+RATES = (5e-4, 1e-3, 2e-3, 4e-3)
+SEEDS = {"seeds": tuple(range(20)), "first": 5, "tuning_seeds": (1000, 1001, 1002)}
+
+BEST, END = "best_test_nll", "test_nll"
+NATS = Margin(
+    *(0.03, "nats", "the test cross-entropy where validation's is lowest"),
+    "3% in perplexity a character, about what half as many updates again would give",
+)
+AT_END = Margin(
+    *(0.03, "nats", "the test cross-entropy after the last update"),
+    "3% in perplexity a character, about what half as many updates again would give",
+)
+FLAT = Margin(
+    *(0.05, "of the numbers", "the share of numbers at which the curve is nearly flat"),
+    "a twentieth of what a curve is given",
+)
+MEAN = Margin(
+    *(0.06, "of the mean square", "the part that the squared mean over units has in it"),
+    "as much as changes the length of a normalized vector by 3%",
+)
+
+
+def gates(*exempt: str) -> tuple[Gate, ...]:
+    return (
+        Gate("does not learn 16 windows by heart", "train_error", 10.0, by_heart=True),
+        Gate(
+            "is not clearly below a model that knows how frequent each character is",
+            *("of_unigram", 1.0),
+            surely=True,
+            exempt=exempt,
+        ),
+    )
+
+
+def _row(name: str, contrast: Contrast, id: str, statement: str, **more) -> Comparison:
+    given = {"margin": NATS, **more}
+    return Comparison(name, contrast, claim=Said(f"{id}/transformer", statement), **given)
+
+
+SIGN = (
+    "little-data-favors-dynamic-tanh",
+    "With little data a transformer with dynamic tanh ends with a lower loss than one with layer "
+    "normalization, with much data with a higher one (arXiv:2604.23434).",
+)
+
+COMPARISONS = Comparisons(
+    chapter="21",
+    gates=gates("post/cold", "none"),
+    rows=(
+        _row(
+            "layer/cold - layer",
+            less("layer/cold", "layer", BEST),
+            "normalizing-first-needs-no-warm-up",
+            "A transformer that normalizes before each block needs no warm-up: without one it is "
+            "not worse (Xiong et al. 2020).",
+            says="not worse",
+        ),
+        _row(
+            "post - post/cold",
+            less("post", "post/cold", BEST),
+            "normalizing-last-needs-a-warm-up",
+            "A transformer that normalizes after each block needs a warm-up: with one it is better "
+            "(Xiong et al. 2020).",
+        ),
+        _row(
+            "layer - rescaled",
+            less("layer", "rescaled", BEST),
+            "better-than-rescaled",
+            "It is normalization that makes a deep transformer learn better, not the scale of the "
+            "start: it is better than one without norms whose layers start with unit variance.",
+        ),
+        _row(
+            "rms - layer",
+            less("rms", "layer", BEST),
+            "rms-is-as-good",
+            "A transformer with RMS normalization is as good as one with layer normalization "
+            "(Zhang and Sennrich 2019).",
+            says="same",
+        ),
+        _row(
+            "layer/scaling - layer",
+            less("layer/scaling", "layer", BEST),
+            "scaling-is-better",
+            "Dividing each norm of a deep transformer by the root of its depth makes it better "
+            "(LayerNorm Scaling, Sun et al. 2025).",
+        ),
+        _row(
+            "layer/scaling - layer/scaled",
+            less("layer/scaling", "layer/scaled", BEST),
+            "scaling-is-better-than-a-scaled-start",
+            "LayerNorm scaling is better than a start with scaled residual matrices (the control "
+            "of this book; Sun et al. 2025 have it in a footnote).",
+        ),
+        _row(
+            "mean of rms",
+            ((1, "rms", "mean_share"),),
+            "the-mean-is-small",
+            "In a trained transformer the mean over units is so small a part of the residual "
+            "stream that subtracting it hardly matters (Zhang and Sennrich 2019).",
+            margin=MEAN,
+            says="not worse",
+        ),
+        *(
+            Comparison(f"{arm} - layer", less(arm, "layer", BEST), NATS, family="exploratory")
+            for arm in ("post", "peri", "qk", "none")
+        ),
+    ),
+)
+ON_DATA = Comparisons(
+    chapter="22",
+    profile="data",
+    by_heart="data_overfit",
+    gates=gates("*/little*"),
+    rows=(
+        _row("dyt - layer, little", less("dyt/little", "layer/little", END), *SIGN, margin=AT_END),
+        _row("layer - dyt, much", less("layer/much", "dyt/much", END), *SIGN, margin=AT_END),
+        _row(
+            "dyt - layer, much",
+            less("dyt/much", "layer/much", END),
+            "dynamic-tanh-is-not-worse",
+            "A transformer with dynamic tanh is not worse than one with layer normalization (Zhu "
+            "et al. 2025).",
+            margin=AT_END,
+            says="not worse",
+        ),
+        _row(
+            "derf - layer, much",
+            less("derf/much", "layer/much", END),
+            "dynamic-erf-is-better",
+            "A transformer with dynamic erf is better than one with layer normalization (Chen et "
+            "al. 2025).",
+            margin=AT_END,
+        ),
+        _row(
+            "layer with dropout - dyt, little",
+            less("layer/little/dropout", "dyt/little", END),
+            "dropout-does-what-dynamic-tanh-does",
+            "With little data, layer normalization with dropout is not worse than dynamic tanh "
+            "(arXiv:2604.23434).",
+            margin=AT_END,
+            says="not worse",
+        ),
+        _row(
+            "saturation, much - little",
+            less("dyt/much", "dyt/little", "saturated"),
+            "little-data-saturates-dynamic-tanh",
+            "Dynamic tanh saturates more with little data than with much (arXiv:2604.23434).",
+            margin=FLAT,
+        ),
+        *(
+            Comparison(f"{one} - {two}", less(one, two, of), margin, family="exploratory")
+            for one, two, of, margin in (
+                ("rescaled/little", "layer/little", END, AT_END),
+                ("rescaled/much", "layer/much", END, AT_END),
+                ("derf/little", "layer/little", END, AT_END),
+            )
+        ),
+        Comparison(
+            "dyt - layer, little, stopped early",
+            *(less("dyt/little", "layer/little", BEST), NATS),
+            family="exploratory",
+        ),
+    ),
+)
+
+
+def _gap(curve: str) -> Contrast:
+    """The lead of RMS normalization on a curve under Muon, beyond that under AdamW; lower: more."""
+    muon, adamw = (less(f"rms/{o}", f"{curve}/{o}", BEST) for o in ("muon", "adamw"))
+    return minus(muon, adamw)
+
+
+ON_OPTIMIZER = Comparisons(
+    chapter="22",
+    profile="optimizer",
+    by_heart="optimizer_overfit",
+    gates=gates(),
+    rows=(
+        _row(
+            "lead of rms on derf, Muon - AdamW",
+            _gap("derf"),
+            "muon-widens-the-gap-of-dynamic-erf",
+            "Dynamic erf falls further behind RMS normalization with Muon than with AdamW "
+            "(arXiv:2604.01563).",
+        ),
+        _row(
+            "lead of rms on dyt, Muon - AdamW",
+            _gap("dyt"),
+            "muon-leaves-the-gap-of-dynamic-tanh",
+            "Between dynamic tanh and RMS normalization it makes no difference whether Muon or "
+            "AdamW trains (arXiv:2604.01563).",
+            says="same",
+        ),
+        _row(
+            "derf with Muon, alpha 0.3 - 0.5",
+            less("derf/muon/alpha-0.3", "derf/muon", BEST),
+            "a-smaller-alpha-helps-dynamic-erf-with-muon",
+            "With Muon, dynamic erf is better if alpha starts at 0.3 instead of 0.5 "
+            "(arXiv:2604.01563).",
+        ),
+        _row(
+            "rms, Muon - AdamW",
+            less("rms/muon", "rms/adamw", BEST),
+            "muon-is-better-than-adamw",
+            "A transformer with RMS normalization is better trained by Muon than by AdamW (Jordan "
+            "et al. 2024).",
+        ),
+    ),
+)
+
+EXPERIMENT = Experiment(
+    name="transformer",
+    question="Where should a transformer normalize, and does it have to?",
+    options=TransformerOptions,
+    arms={**PLACEMENT, **DATA, **OPTIMIZER},
+    task=Characters,
+    data=lambda options: sha256(options.text),
+    profiles={
+        "book": Profile(
+            arms=("layer", "layer/cold", "post", "post/cold", "none", "rescaled"),
+            seeds=(0, 1, 2),
+            options={"depth": 8, "updates": 120, "evaluations": 10, "held_out": 32},
+        ),
+        "standard": Profile(
+            arms=tuple(PLACEMENT),
+            options={**NOVELS, "hidden": 48, "updates": 1200},
+            learning_rates=RATES,
+            tuning_share=0.25,
+            **SEEDS,
+        ),
+        "data": Profile(
+            arms=tuple(DATA),
+            options=SMALL,
+            learning_rates=RATES,
+            tuning_share=0.5,
+            comparisons=ON_DATA,
+            **SEEDS,
+        ),
+        "optimizer": Profile(
+            arms=tuple(OPTIMIZER),
+            options=SMALL,
+            learning_rates=RATES,
+            tuning_share=0.25,
+            comparisons=ON_OPTIMIZER,
+            **SEEDS,
+        ),
+        "paper": Profile(
+            arms=("layer", "post", "rms", "dyt/adamw", "derf/adamw", "rescaled"),
+            options={
+                "text": "novels",
+                "depth": 12,
+                "hidden": 768,
+                "heads": 12,
+                "context": 1024,
+                "dropout": 0.1,
+                "batch_size": 512,
+                "learning_rate": 6e-4,
+                "warmup": 2000 / 600_000,
+                "updates": 600_000,
+                "evaluations": 600,
+            },
+        ),
+    },
+    primary=BEST,
+    select="validation_nll",
+    tuned_on="validation_nll",
+    comparisons=COMPARISONS,
+    overfit={"examples": 16, "batch_size": 16, "updates": 300, "evaluations": 5, "dropout": 0.0},
+    depends_on=(Scheduled,),
+    trainer=Scheduled,
+)
