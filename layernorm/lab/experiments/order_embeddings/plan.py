@@ -102,7 +102,7 @@ ARMS = {
     "layer": {"method": "layer"},
     "none/symmetric": {"method": "none", "symmetric": True, "margin": 0.2},
 }
-RATES = (1e-3, 2e-3, 4e-3, 8e-3)
+RATES = (2e-3, 4e-3, 8e-3, 1.6e-2)
 STANDARD = {
     "dataset": "mnist",
     "scenes": 12_000,
