@@ -3,14 +3,6 @@
 from layernorm.lab.claims import declare
 
 UNTESTED = {
-    "14": {
-        "faster-per-update/order_embeddings": "Layer normalization makes order-embeddings learn in "
-        "fewer updates, by R@1, R@5 and R@10.",
-        "sixty-percent-of-the-time/order_embeddings": "Order-embeddings with layer normalization "
-        "reach their best validation model in 60% of the time of those without.",
-        "generalizes-better/order_embeddings": "Layer normalization improves the generalization of "
-        "order-embeddings.",
-    },
     "16": {
         "faster-per-update/skip_thoughts": "Layer normalization makes skip-thoughts learn in fewer "
         "updates, judged by the tasks that use its vectors.",

@@ -30,7 +30,10 @@ STUDIES = (
     "mixed_units",
     "step_statistics",
 )
-NAMES = ("mnist", "convnet", "attentive_reader", "draw", "transformer", *STUDIES)
+NAMES = (
+    *("mnist", "convnet", "order_embeddings", "attentive_reader", "draw", "transformer"),
+    *STUDIES,
+)
 
 __all__ = ["NAMES", "Config", "Experiment", "Profile", "get"]
 

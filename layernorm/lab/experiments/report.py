@@ -80,9 +80,10 @@ def verdicts(sweep: Sweep, done: Mapping[str, records.Record]) -> list[list[str]
 
 
 def box(experiment: Experiment, arm: str = "layer") -> Box:
-    """The paper's experiment beside ours: its claim, data, setup, updates, seeds and result.
+    """The paper's experiment beside ours: its claim, data, setup, updates, seeds and result, which
+    is "not measured yet" while there are no published runs.
 
-    Raises `ValueError` for an experiment that repeats none, or has no published runs.
+    Raises `ValueError` for an experiment that repeats none.
     """
     from layernorm.lab.experiments.box import Box
 
@@ -94,12 +95,15 @@ def box(experiment: Experiment, arm: str = "layer") -> Box:
     options = experiment.config(plan.profile, arm, scale.seeds[0]).options
     ours = options.model_dump()
     share = paper.share(ours)
-    if (found := compare.recorded(experiment)) is None:
-        raise ValueError(
-            f"{experiment.name} has no published runs; make them with `layernorm sweep "
-            f"{experiment.name} --profile {plan.profile}` and `layernorm records add`"
+    found = compare.recorded(experiment)
+    if found is None:
+        results, seeds = (
+            ["not measured yet"],
+            f"{scale.first or len(scale.seeds)} at first, planned",
         )
-    results = [_result(name, found[name]) for name in paper.rows]
+    else:
+        results = [_result(name, found[name]) for name in paper.rows]
+        seeds = _numbers(one.difference.n for one in found.values() if one.difference)
     rows = {
         "claim": (paper.claim, experiment.question),
         "data": (paper.data, paper.ours),
@@ -110,8 +114,7 @@ def box(experiment: Experiment, arm: str = "layer") -> Box:
         ),
         "seeds": (
             paper.seeds,
-            f"{_numbers(one.difference.n for one in found.values() if one.difference)}, learning "
-            f"rates tuned on {len(scale.tuning_seeds)} more",
+            f"{seeds}, learning rates tuned on {len(scale.tuning_seeds)} more",
         ),
         "result": (paper.result, "\n".join(results)),
     }
