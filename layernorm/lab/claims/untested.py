@@ -11,12 +11,6 @@ UNTESTED = {
         "generalizes-better/order_embeddings": "Layer normalization improves the generalization of "
         "order-embeddings.",
     },
-    "16": {
-        "faster-per-update/skip_thoughts": "Layer normalization makes skip-thoughts learn in fewer "
-        "updates, judged by the tasks that use its vectors.",
-        "better-result/skip_thoughts": "Skip-thoughts with layer normalization end with better "
-        "results in the tasks that use its vectors.",
-    },
     "17": {
         "twice-as-fast/draw": "DRAW with layer normalization learns almost twice as fast as DRAW "
         "without.",
