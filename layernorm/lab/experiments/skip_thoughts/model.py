@@ -103,14 +103,12 @@ class SkipThoughts(nn.Module):
     def continued(self, sentence: Int[Tensor, " t"], longest: int = 20) -> list[int]:
         """The sentence after, one most likely word after another (greedy)."""
         thought = self.encode(sentence[None])
-        words = torch.zeros(1, 1, dtype=torch.int64)
-        for _ in range(longest):
+        said: list[int] = []
+        while len(said) < longest and END not in said:
+            words = torch.tensor([[*said, END]])  # the last input is the word before
             logits = self.output(self.decode(self.after, thought, words)[0, -1])
-            words[0, -1] = logits.argmax()
-            if words[0, -1] == END:
-                break
-            words = nn.functional.pad(words, (0, 1))
-        return words[0].tolist()
+            said.append(int(logits.argmax()))
+        return said
 
 
 @torch.no_grad()
