@@ -345,7 +345,7 @@ def test_the_original_has_some_nine_hundred_fits(monkeypatch):
 
 
 def test_the_penalty_is_chosen_by_the_inner_folds():
-    """With C = 1e-9 no weight leaves 0, and one class is answered always: the inner folds see it."""
+    """With C = 1e-9 all weights stay at 0 and one class is answered always: inner folds see it."""
     draw = np.random.default_rng(1)
     x = draw.normal(size=(200, 3))
     y = (x[:, 0] > 0).astype(int)
