@@ -1,20 +1,24 @@
 """Skip-thoughts: the equations word by word, neighbours at the borders of documents, where the arms
 start, scores worked out by hand, and folds that no selection has seen."""
 
+import itertools
 import math
 
+import matplotlib.pyplot as plt
 import numpy as np
+import pandas
 import pytest
 import torch
 from torch import nn
 
+from layernorm.lab.claims.sources import reported
 from layernorm.lab.data.sentence_tasks import Classes, Pairs
 from layernorm.lab.data.sentences import Document
 from layernorm.lab.experiments import get, report
 from layernorm.lab.experiments.batches import generator
 from layernorm.lab.experiments.checkpoint import seeded
 from layernorm.lab.experiments.run import Trainer
-from layernorm.lab.experiments.skip_thoughts import data, model, probes
+from layernorm.lab.experiments.skip_thoughts import data, model, probes, tables
 from layernorm.lab.experiments.skip_thoughts.data import END, SameLength, Triples, Vocabulary
 from layernorm.recurrent import LayerNormGRU
 
@@ -469,3 +473,52 @@ def test_a_generator_for_seed_and_epoch():
     group = np.arange(6)
     cut = SameLength(np.full(6, 4), 6, 3)(1)
     assert cut == group[torch.randperm(6, generator=generator(3, 0)).numpy()].tolist()
+
+
+# The paper's figure and table
+
+
+def runs_of_three_arms(seeds=3):
+    """A table as `records.load` gives it, of made-up values; errors are 40 at the start, 20 later,
+    and each seed differs a little."""
+    rows = []
+    ends = {"sick_r": 0.7, "sick_rho": 0.6, "sick_mse": 0.5}
+    for arm, seed, step in itertools.product(tables.ARMS, range(seeds), (0, 100, None)):
+        values = {f"test_{task}": 40.0 if step == 0 else 20.0 for task in tables.ERRORS}
+        values |= {f"test_{name}": value for name, value in ends.items()} | {"test_nll": 4.0}
+        if step is None:
+            values |= {f"words_{task}": 30.0 for task in tables.ERRORS} | ends
+            values |= {f"words_{name}": 0.4 for name in ends}
+            values |= {f"{task}_error": 10.0 for task in tables.ERRORS}
+        rows += [
+            {"arm": arm, "seed": seed, "step": step, "metric": name, "value": value + 0.01 * seed}
+            for name, value in values.items()
+        ]
+    return pandas.DataFrame(rows)
+
+
+def test_the_papers_figure_and_table_show_runs_that_are_there(monkeypatch):
+    monkeypatch.setattr(tables.records, "runs", lambda *_: [1])
+    monkeypatch.setattr(tables.records, "load", lambda *_, **__: runs_of_three_arms())
+    frame = tables.recorded()
+    shown = tables.table_3(frame, reported.TABLE_3, reported.TABLE_3_COLUMNS)
+    assert shown.loc["paper: layer", "MR"] == "79.5"
+    assert shown.loc["here: layer", "MR"].startswith("90")  # errors of 10 are 90% right
+    assert shown.loc["here: layer, untrained", "SUBJ"].startswith("60")
+    assert shown.loc["here: bag of words", "CR"].startswith("70")
+    assert shown.loc["here: rescaled", "SICK r"].startswith("0.71")
+    figure = tables.figure_4(frame)
+    assert [ax.get_title() for ax in figure.axes] == list(tables.PANELS.values())
+    accuracy = figure.axes[2].lines[0].get_ydata()
+    assert accuracy == pytest.approx([59.99, 79.99])
+    assert figure.axes[2].lines[-1].get_ydata()[0] == pytest.approx(69.99)
+    plt.close(figure)
+
+
+def test_the_papers_figure_and_table_say_what_is_not_measured():
+    shown = tables.table_3(None, reported.TABLE_3, reported.TABLE_3_COLUMNS)
+    assert set(shown.loc["here"]) == {"not measured yet"}
+    assert shown.loc["paper: none", "SICK r"] == "0.842"
+    figure = tables.figure_4(None)
+    assert all(ax.texts[0].get_text() == "not measured yet" for ax in figure.axes)
+    plt.close(figure)

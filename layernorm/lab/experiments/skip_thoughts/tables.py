@@ -64,8 +64,11 @@ def figure_4(frame: DataFrame | None) -> Figure:
 def table_3(
     frame: DataFrame | None, printed: Mapping[str, Sequence[float]], columns: Sequence[str]
 ) -> DataFrame:
-    """The paper's rows, `printed`; then ours as mean and 95% interval over seeds: trained arms as in the
-    original, untrained ones and bags of words with the fixed penalty of the curves."""
+    """The paper's rows, `printed`, then ours, with mean and 95% interval over seeds.
+
+    Trained arms are judged as in the original, untrained ones and bags of words with the fixed
+    penalty of the curves.
+    """
     import pandas
 
     rows = {f"paper: {name}": list(map(str, row)) for name, row in printed.items()}
