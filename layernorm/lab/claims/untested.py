@@ -3,12 +3,6 @@
 from layernorm.lab.claims import declare
 
 UNTESTED = {
-    "16": {
-        "faster-per-update/skip_thoughts": "Layer normalization makes skip-thoughts learn in fewer "
-        "updates, judged by the tasks that use its vectors.",
-        "better-result/skip_thoughts": "Skip-thoughts with layer normalization end with better "
-        "results in the tasks that use its vectors.",
-    },
     "18": {
         "faster-per-update/handwriting": "Layer normalization makes a network that writes by hand "
         "learn in fewer updates.",

@@ -31,8 +31,8 @@ STUDIES = (
     "step_statistics",
 )
 NAMES = (
-    *("mnist", "convnet", "order_embeddings", "attentive_reader", "draw", "transformer"),
-    *STUDIES,
+    *("mnist", "convnet", "order_embeddings", "attentive_reader", "skip_thoughts", "draw"),
+    *("transformer", *STUDIES),
 )
 
 __all__ = ["NAMES", "Config", "Experiment", "Profile", "get"]

@@ -97,10 +97,8 @@ def box(experiment: Experiment, arm: str = "layer") -> Box:
     share = paper.share(ours)
     found = compare.recorded(experiment)
     if found is None:
-        results, seeds = (
-            ["not measured yet"],
-            f"{scale.first or len(scale.seeds)} at first, planned",
-        )
+        results = ["not measured yet"]
+        seeds = f"{scale.first or len(scale.seeds)} at first, planned"
     else:
         results = [_result(name, found[name]) for name in paper.rows]
         seeds = _numbers(one.difference.n for one in found.values() if one.difference)
