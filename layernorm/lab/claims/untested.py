@@ -23,14 +23,6 @@ UNTESTED = {
         "better-result/draw": "After 200 epochs DRAW with layer normalization has a better bound, "
         "by 0.27 nats.",
     },
-    "18": {
-        "faster-per-update/handwriting": "Layer normalization makes a network that writes by hand "
-        "learn in fewer updates.",
-        "better-result/handwriting": "A network that writes by hand ends with a better likelihood "
-        "if it is layer-normalized.",
-        "long-sequences-and-small-batches-benefit-most/handwriting": "Long sequences and small "
-        "batches benefit the most from layer normalization.",
-    },
     "21": {
         "normalizing-first-needs-no-warm-up/transformer": "A transformer that normalizes before "
         "each block has moderate gradients at the start and needs no warm-up; one that normalizes "

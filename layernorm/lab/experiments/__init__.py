@@ -27,7 +27,7 @@ STUDIES = (
     "mixed_units",
     "step_statistics",
 )
-NAMES = ("mnist", "convnet", "attentive_reader", *STUDIES)
+NAMES = ("mnist", "convnet", "attentive_reader", "handwriting", *STUDIES)
 
 __all__ = ["NAMES", "Config", "Experiment", "Profile", "get"]
 

@@ -1,0 +1,1 @@
+"""Handwriting (chapter 18)."""
