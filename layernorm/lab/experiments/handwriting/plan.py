@@ -243,6 +243,20 @@ EXPERIMENT = Experiment(
             first=10,
             options={"updates": 120, "evaluations": 12},
         ),
+        "pen": Profile(  # the weights that `write` has
+            arms=("layer",),
+            options={
+                "points": 200,
+                "batch_size": 32,
+                "hidden": 100,
+                "components": 10,
+                "windows": 5,
+                "lines": 4096,
+                "writers": 64,
+                "learning_rate": 3e-3,
+                "updates": 900,
+            },
+        ),
         "paper": Profile(
             arms=tuple(_PLAIN),
             options={
