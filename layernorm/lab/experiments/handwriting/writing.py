@@ -3,7 +3,7 @@
     written = write("any text", bias=1.0, seed=0)
     written.strokes()                              # one array of places a stroke
 
-`python -m layernorm.lab.experiments.handwriting.writing` trains the profile `pen` again, some ten
+`python -m layernorm.lab.experiments.handwriting` trains the profile `pen` again, some ten
 minutes of one core, and writes the weights to the file in which `write` looks for them.
 """
 
@@ -49,9 +49,7 @@ class Written:
         return handwriting.strokes(self.points)
 
 
-def write(
-    text: str, bias: float = 1.0, seed: int = 0, model: Pen | None = None
-) -> Written:
+def write(text: str, bias: float = 1.0, seed: int = 0, model: Pen | None = None) -> Written:
     """Write a text, point by point, each drawn from the density that the network gives.
 
     Writing stops when the window's largest weight would fall on the character after the last.
@@ -78,9 +76,7 @@ def write(
     return Written(text, torch.cat([moved, points[:, 2:]], 1), outputs, window[:, :-1])
 
 
-def _drawn(
-    network: Writer, text: Tensor, bias: float, seed: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def _drawn(network: Writer, text: Tensor, bias: float, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     """Points, outputs and window weights; the last column of these is past the text."""
     random = torch.Generator().manual_seed(seed)
     characters = torch.nn.functional.pad(network.one_hot[text], (0, 0, 0, 1))
@@ -147,7 +143,7 @@ def load(file: Path = WEIGHTS) -> Pen:
     if not Path(file).exists():
         raise FileNotFoundError(
             f"{file}: the weights are not there; make them with: "
-            "python -m layernorm.lab.experiments.handwriting.writing"
+            "python -m layernorm.lab.experiments.handwriting"
         )
     try:
         with np.load(file, allow_pickle=False) as held:
