@@ -50,7 +50,6 @@ Rules for a check:
   `F.layer_norm`, not a name imported from the module, or name your own module's attribute.
 - Who says a claim stands in `sources/*.yaml`: statements of the paper and of its summaries name the
   claims that decide them. A claim that none names is this book's.
-- Claims that no chapter has tested stand in `untested.py`.
 - One claim for each experiment a statement is about, `faster-per-update/mnist`, owned by the
   chapter of that experiment. Exactly one claim has an id.
 

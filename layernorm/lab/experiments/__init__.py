@@ -32,7 +32,7 @@ STUDIES = (
 )
 NAMES = (
     *("mnist", "convnet", "order_embeddings", "attentive_reader", "skip_thoughts", "draw"),
-    *("transformer", *STUDIES),
+    *("handwriting", "transformer", *STUDIES),
 )
 
 __all__ = ["NAMES", "Config", "Experiment", "Profile", "get"]
