@@ -130,6 +130,16 @@ def test_times_are_measured_again_and_read_alone(toy, monkeypatch):
         challenge.challenge("quick/mlp_cpu", (1,), root=toy)
 
 
+def test_what_is_exploratory_cannot_be_challenged(toy, monkeypatch):
+    found = Finding("exploratory", "It was.")
+    claim = declared("x/toy", lambda: found, "experiment")
+    monkeypatch.setattr(challenge.Stored, "finding", lambda self, claim: found)
+    with pytest.raises(
+        claims.ClaimError, match="claim 'x/toy' is exploratory: there is no verdict"
+    ):
+        challenge.challenge(claim.id, root=toy)
+
+
 def test_what_has_no_verdict_cannot_be_challenged(toy):
     claims.declare(id="later", statement="A statement.", kind="experiment", chapter="14")
     with pytest.raises(claims.ClaimError, match="'later' is not yet tested"):
