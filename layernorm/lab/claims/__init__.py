@@ -41,7 +41,8 @@ Rules for a check:
 - A proof covers every case it speaks of and is `proved`. A property is a search, by random cases
   and the adversary, and `held`. A text is a source's. Verdicts are those of `VERDICTS`; `checks`
   has the usual findings. `conditional` takes a `condition="eps = 0"`, shown as "Holds if eps = 0.",
-  `inconclusive` and `depends` a `reason="…"`.
+  `inconclusive` and `depends` a `reason="…"`. A claim of an exploratory row is `exploratory`: it
+  shows its intervals and stays in every count.
 - Every proof, property and text names a `sabotage`, `(dotted target, mutant)`. The tests put the
   mutant in the target's place and require the check to finish with *another verdict*: to raise is
   not enough. As with `mock.patch`, the target is the place where the check looks the name up: call
