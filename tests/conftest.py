@@ -14,6 +14,7 @@ SLOW = [
     "lab/benchmarks/measure/test_resume.py",
     "lab/benchmarks/recurrent",
     "lab/claims/test_claims.py",
+    "lab/claims/test_experiments.py",
     "lab/data/test_cloze.py",
     "lab/experiments",
     "lab/records/test_offline.py",

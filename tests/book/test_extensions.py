@@ -169,8 +169,8 @@ def figure_data(monkeypatch):
     [('records.load("drift", "book")', 2), ('report.box(e)\nrecords.load("drift", "book")', 2)],
 )
 def test_a_chapter_links_to_the_runs_it_names(code, at, figure_data, build):
-    env, write = build
-    app, source = SimpleNamespace(env=env), write(code)
+    app, write = build
+    source = write(code)
     figure_data.read(app, "chapter", source)
     cells = json.loads(source[0])["cells"]
     assert [cell["cell_type"] for cell in cells] == ["markdown", "code", "markdown"]
@@ -185,10 +185,10 @@ def test_below_the_box_if_there_is_one(figure_data):
 
 
 def test_a_chapter_without_records_stays_as_it_is(figure_data, build):
-    env, write = build
+    app, write = build
     source = write('print("drifting")')
     before = list(source)
-    figure_data.read(SimpleNamespace(env=env), "chapter", source)
+    figure_data.read(app, "chapter", source)
     assert source == before
 
 

@@ -44,6 +44,7 @@ Rules for a check:
   gradient, too. What trains a network is neither: it is a row of a study's plan. A text is a
   source's. Verdicts are those of `VERDICTS`; `checks` has the usual findings. `conditional` takes a
   `condition="eps = 0"`, shown as "Holds if eps = 0.", `inconclusive` and `depends` a `reason="…"`.
+  A claim of an exploratory row is `exploratory`: it shows its intervals and stays in every count.
 - Every proof, property and text names a `sabotage`, `(dotted target, mutant)`. The tests put the
   mutant in the target's place and require the check to finish with *another verdict*: to raise is
   not enough. As with `mock.patch`, the target is the place where the check looks the name up: call

@@ -5,7 +5,6 @@ Rule and evidence are made from these rows and from the published runs, none of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,16 +82,14 @@ def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> F
 
 def table_row(name: str, one: Judged, found: Verdicts) -> dict[str, str]:
     """A comparison as the ledger shows it: all of it from the runs and the plan."""
-    margin, shown, share = one.row.margin, one.difference, found.share(one.row) or ()
-    low, high = one.margins() if one.notes() else (0, 0)
-    reach = [f"{low:.3g}" if low else "0", f"{high:.3g}" if high < math.inf else "∞"]
+    margin, shown = one.row.margin, one.difference
     return {
         "comparison": name,
         "n": str(shown.n) if shown else "",
         "interval": f"{shown:.3g}" if shown else "",
         "margin": f"{margin.size:g} {margin.unit}".strip(),
-        "same verdict for margins": " to ".join(reach) if high else "",
-        "of the paper's updates": " to ".join(f"{part:.2%}" for part in dict.fromkeys(share)),
+        "same verdict for margins": one.reach(),
+        "of the paper's updates": found.share(one.row),
         "but": (one.problem or "") if one.verdict == EXPLORATORY else "",
     }
 

@@ -82,10 +82,11 @@ def row(claim: Claim, finding: Finding, links: str = "") -> str:
     sentence = finding.reason if finding.table else finding.sentence
     evidence = f"<br>{escape(sentence)}" if sentence else ""
     evidence += "".join(map(_comparison, finding.table))
+    links = f"<br>{links}" if links and not finding.table else links
     rule = f"<br>Rule: {escape(claim.rule)}" if claim.rule else ""
     return (
         '<tr><td style="text-align: left; white-space: normal; padding: 0.6em">'
-        f"{badge} <strong>{escape(claim.statement)}</strong>{evidence}{links and '<br>' + links}"
+        f"{badge} <strong>{escape(claim.statement)}</strong>{evidence}{links}"
         f"<details><summary><small>{escape(_source(claim))}</small></summary>"
         f"<small><code>{claim.id}</code>{rule}</small></details></td></tr>"
     )

@@ -92,13 +92,13 @@ class Verdicts(Mapping[str, Judged]):
         half_width = NARROW * row.margin.size
         return needed(values, half_width, self._confidence(row), len(self.seeds))
 
-    def share(self, row: Comparison) -> tuple[float, float] | None:
+    def share(self, row: Comparison) -> str:
         """The least and the most updates of the runs of a comparison, as fractions of those of the
-        paper; None where it does not say how many it made, or there are no runs."""
+        paper; "" where it does not say how many it made, or there are no runs."""
         options = self.frame[self.frame.arm.isin(row.arms)].drop_duplicates("arm").options
         shares = [self.original and self.original.share(each) for each in options]
-        known = [share for share in shares if share is not None]
-        return (min(known), max(known)) if known else None
+        known = sorted(share for share in shares if share is not None)
+        return " to ".join(dict.fromkeys(f"{share:.2%}" for share in (*known[:1], *known[-1:])))
 
     def _confidence(self, row: Comparison) -> float:
         return self.plan.confidence(row.family, self.arms)

@@ -63,6 +63,13 @@ class Judged:
         ]  # they follow each other
         return same[0][0], same[-1][1]
 
+    def reach(self) -> str:
+        """`margins` in words; "" where there is no verdict."""
+        if self.problem or self.difference is None or self.verdict == EXPLORATORY:
+            return ""
+        low, high = self.margins()
+        return f"{low:.3g} to " + (f"{high:.3g}" if high < np.inf else "any")
+
     def notes(self) -> list[str]:
         """The margins of this verdict; of an open one also its sign, and what may still be."""
         if self.problem or self.verdict == EXPLORATORY:

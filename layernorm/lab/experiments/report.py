@@ -142,7 +142,10 @@ def table(found: compare.Verdicts, *names: str) -> pandas.DataFrame:
             "n": one.difference.n if one.difference else "",
             "margin": f"{one.row.margin.size:g} {one.row.margin.unit}",
             "verdict": one.verdict,
+            "same for margins": one.reach(),
+            "of the paper's updates": found.share(one.row),
         }
         for name, one in ((name, found[name]) for name in names or found)
     }
-    return pandas.DataFrame.from_dict(rows, orient="index")
+    table = pandas.DataFrame.from_dict(rows, orient="index")
+    return table.loc[:, (table != "").any()]

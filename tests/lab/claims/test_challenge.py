@@ -177,6 +177,16 @@ def test_a_run_that_fails_is_told_in_one_line(toy, compared, monkeypatch):
     assert "Traceback" not in refused.output
 
 
+def test_what_is_exploratory_cannot_be_challenged(toy, monkeypatch):
+    found = Finding("exploratory", "It was.")
+    claim = declared("x/toy", lambda: found, "experiment")
+    monkeypatch.setattr(challenge.Stored, "finding", lambda self, claim: found)
+    with pytest.raises(
+        claims.ClaimError, match="claim 'x/toy' is exploratory: there is no verdict"
+    ):
+        challenge.challenge(claim.id, root=toy)
+
+
 def test_what_has_no_verdict_cannot_be_challenged(toy):
     claims.declare(id="later", statement="A statement.", kind="experiment", chapter="14")
     with pytest.raises(claims.ClaimError, match="'later' is not yet tested"):

@@ -91,6 +91,28 @@ def test_what_nothing_has_decided_links_to_its_chapter_alone():
         assert ("#claim-c" in html) == there
 
 
+def test_a_claim_about_runs_links_to_their_file_and_shows_its_comparisons():
+    table = ({"comparison": "a - <b>", "n": "12", "interval": "-1 [-2, 0]", "but": ""},)
+    finding = Finding("supported here", "In a sentence.", table=table)
+    claim = Claim("mixed-units/digits", "S.", ("summary D",), "experiment", "04")
+    html = page.Linked([(claim, finding)])._repr_html_()
+    assert 'href="../data/mixed_units-book.csv"' in html
+    assert "<em>a - &lt;b&gt;</em>: n 12; interval -1 [-2, 0]</div>" in html
+    assert "In a sentence." not in html
+    assert page.runs_of("learns-online/mnist") == "mnist-standard"
+    assert page.runs_of("one-mean-and-spread-per-case") == ""
+
+
+def test_exploratory_claims_are_counted_and_leave_their_statements_open():
+    some = sources.load()["summary B"].statements[1].claims[0]
+    for verdict in ("exploratory", "inconclusive"):
+        reason = "Why." if verdict == "inconclusive" else None
+        claim = Claim(some, "S.", ("summary B",), "experiment", "08")
+        decided = Decided([(claim, Finding(verdict, "Evidence.", reason=reason))])
+        assert page.counts(decided).loc[verdict].tolist() == [1, 1]
+        assert page.statements(decided).loc["summary B", "partly open"] == 1
+
+
 def test_errata_have_links_too():
     html = page.errata(DECIDED, "paper", "conditional")._repr_html_()
     assert 'href="04-the-family.html#claim-b"' in html

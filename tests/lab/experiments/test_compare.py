@@ -6,7 +6,7 @@ from itertools import product
 import pandas
 import pytest
 
-from layernorm.lab.experiments import compare, contrasts
+from layernorm.lab.experiments import compare, contrasts, report
 from layernorm.lab.experiments.compare import Verdicts
 from layernorm.lab.experiments.contrasts import (
     Comparison,
@@ -17,6 +17,7 @@ from layernorm.lab.experiments.contrasts import (
     less,
     minus,
 )
+from layernorm.lab.experiments.experiment import Original
 from layernorm.lab.experiments.judged import Judged, together, verdict
 
 SUPPORTED, OPPOSITE, SAME = "supported here", "opposite here", "no difference here"
@@ -352,3 +353,27 @@ def test_an_arm_and_the_one_whose_rate_it_takes_change_rates_together():
         *(Comparisons(rows, gates=()), frame, frame, ("a", "a/x"), range(2)), next_best=again
     )
     assert apart["a/x - a"].verdict == OPEN  # -4 at another pairing
+
+
+@pytest.mark.parametrize(
+    ("updates", "size", "options", "share"),
+    [
+        (100, 128, {"updates": 10, "batch_size": 128}, 0.1),
+        (100, 128, {"updates": 10, "batch_size": 4}, 0.1 / 32),  # of the epochs
+        (100, None, {"updates": 10, "batch_size": 4}, 0.1),
+        (None, 128, {"updates": 10, "batch_size": 4}, None),
+    ],
+)
+def test_how_much_of_the_papers_updates_a_run_makes(updates, size, options, share):
+    said = dict.fromkeys(("claim", "data", "ours", "setup", "seeds", "result"), "")
+    paper = Original(**said, updates=updates, shown=(), rows=(), batch_size=size)
+    assert paper.share(options) == (share and pytest.approx(share))
+    rows = (Comparison("a - b", less("a", "b", "loss"), ABOUT),)
+    frame = table({"a": (1.0, 1.2), "b": (3.0, 3.1)}, options=options)
+    plan = Comparisons(rows, gates=())
+    found = Verdicts(plan, frame, frame, ("a", "b"), range(2), original=paper)
+    assert found.share(rows[0]) == ("" if share is None else f"{share:.2%}")
+    shown = report.table(found).loc["a - b"]
+    assert shown["n"] == 2
+    assert ("of the paper's updates" in shown) == (share is not None)
+    assert shown["same for margins"] == found["a - b"].reach()

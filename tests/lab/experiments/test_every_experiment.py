@@ -208,6 +208,16 @@ def test_the_box_sets_the_papers_experiment_beside_ours(name):
         assert box.loc["result", "here"].count("[") == len(experiment.original.rows)
 
 
+def test_the_box_is_two_columns_that_wrap_on_a_phone():
+    box = report.box(get("mnist"))
+    html = box._repr_html_()
+    assert "<table" not in html
+    assert html.count("<em>the paper</em>") == html.count("<em>here</em>") == len(box)
+    assert html.count("flex-wrap: wrap") == len(box)
+    for line in box.loc["result", "here"].split("\n"):
+        assert f"<div>{line}</div>" in html
+
+
 def test_an_experiment_of_our_own_has_no_box():
     with pytest.raises(ValueError, match="drift repeats no experiment of the paper"):
         report.box(get("drift"))
