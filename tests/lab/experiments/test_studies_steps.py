@@ -70,9 +70,9 @@ def test_a_step_is_the_optimizers_own(name):
 
 
 def test_the_engine_leaves_alone_what_took_its_own_steps():
-    """A rate so small that nothing moves: then Adam has not moved anything either."""
+    """Its Adam has the rate 3, the study's steps almost none: then nothing moves."""
     arm = angles.arm("none", "gradient descent")
-    seen = train(config("angles", arm, learning_rate=1e-30), device="cpu", save=False).result
+    seen = train(config("angles", arm, hidden_rate=1e-30), device="cpu", save=False).result
     norms = seen["curves"]["norm"]["value"]
     assert norms[0] == norms[-1]
     assert seen["final"]["late_angle"] == 0
