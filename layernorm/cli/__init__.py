@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from layernorm.cli import bench, challenge, claims, data, doctor, records, run, sweep
+from layernorm.cli import bench, challenge, claims, conform, data, doctor, records, run, sweep
 from layernorm.cli.text import print_error
 
 
@@ -43,4 +43,5 @@ app.add_typer(bench.app, name="bench")
 app.command()(run.run)
 app.command()(run.experiments)
 app.command()(sweep.sweep)
+app.command()(conform.conform)
 app.command()(doctor.doctor)

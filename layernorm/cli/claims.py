@@ -83,5 +83,6 @@ def _as_dict(claim: Any, finding: Any, current: bool) -> dict[str, Any]:
         "reason": finding.reason,
         "evidence": finding.evidence,
         "numbers": numbers,
+        "table": list(finding.table),
         "current": current,
     }

@@ -153,3 +153,58 @@ def test_links_of_the_ledger_lead_to_rows_of_the_chapter(chapter):
         if claim.check is not None:
             (target,) = re.findall(f'{name}.html#([^"]*)"', page.links(claim, PROVED))
             assert target in anchors, f"{page} does not show {claim.id}: execute it again"
+
+
+@pytest.fixture
+def figure_data(monkeypatch):
+    module = extension("figure_data")
+    monkeypatch.setattr(
+        module, "sweeps", lambda: ["drift-book", "drift-book_tuning", "mnist-paper"]
+    )
+    return module
+
+
+@pytest.mark.parametrize(
+    ("code", "at"),
+    [('records.load("drift", "book")', 2), ('report.box(e)\nrecords.load("drift", "book")', 2)],
+)
+def test_a_chapter_links_to_the_runs_it_names(code, at, figure_data, build):
+    env, write = build
+    app, source = SimpleNamespace(env=env), write(code)
+    figure_data.read(app, "chapter", source)
+    cells = json.loads(source[0])["cells"]
+    assert [cell["cell_type"] for cell in cells] == ["markdown", "code", "markdown"]
+    links = re.findall('href="([^"]*)"', cells[at]["source"])
+    assert links == ["../data/drift-book.csv", "../data/drift-book_tuning.csv"]
+
+
+def test_below_the_box_if_there_is_one(figure_data):
+    cells = [{"source": [text]} for text in ("report.box(e)", 'load("drift")', "the end")]
+    found = figure_data.linked({"cells": cells}, ["drift-book"])["cells"]
+    assert ["".join(cell["source"])[:4] for cell in found] == ["repo", "Data", "load", "the "]
+
+
+def test_a_chapter_without_records_stays_as_it_is(figure_data, build):
+    env, write = build
+    source = write('print("drifting")')
+    before = list(source)
+    figure_data.read(SimpleNamespace(env=env), "chapter", source)
+    assert source == before
+
+
+def test_a_file_of_data_holds_the_published_runs():
+    module = extension("figure_data")
+    assert not [name for name in module.sweeps() if name.endswith("_overfit")]
+    runs = records.published.published("mixed_units", "book")
+    lines = module.csv("mixed_units-book").splitlines()
+    assert lines[0].startswith("arm,seed,learning_rate,update,")
+    readings = sum(len(run.result["curves"]["test_nll"]["step"]) + 1 for run in runs)
+    assert len(lines) == 1 + readings  # the final metrics of a run have a line of their own
+    table = [dict(zip(lines[0].split(","), line.split(","), strict=True)) for line in lines[1:]]
+    final = [row for row in table if row["update"] == "final"]
+    assert len(final) == len(runs)
+    shown = {(row["arm"], int(row["seed"])): float(row["mean_test_nll"]) for row in final}
+    for run in runs:
+        value = run.result["final"]["mean_test_nll"]
+        assert shown[run.config["arm"], run.config["seed"]] == pytest.approx(value)
+    assert module.csv("bench_layer-quick").count("\n") > 2

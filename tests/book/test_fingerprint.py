@@ -5,6 +5,13 @@ import pytest
 from fingerprint import fingerprint
 from fingerprint import package as package_in
 
+CLAIMS = """import pkgutil
+
+NAMES = ("levels",)
+
+def all():
+    return [m for m in pkgutil.iter_modules() if m.name.startswith("chapter_") or m.name in NAMES]
+"""
 RUN = (
     '{"shared":{"e":{}},"runs":[{"config":{},"environment":"e","digest":"abc","result":0.5}],'
     '"sha256":"abc"}'
@@ -23,7 +30,9 @@ def package(tmp_path):
         "attribute": "a = 1",
         "by_name": "b = 1",
         "unused": "u = 1",
-        "lab/claims/__init__": "import pkgutil\n\ndef all(): return list(pkgutil.iter_modules())",
+        "lab/claims/__init__": CLAIMS,
+        "lab/claims/levels": "three = 3",
+        "lab/claims/tools": "four = 4",
         "lab/claims/chapter_01": "one = 1",
         "lab/claims/chapter_01_more": "more = 1",
         "lab/claims/chapter_02": "two = 2",
@@ -62,6 +71,8 @@ CODE = (
         ("lab/claims/chapter_01.py", "one = 2", {"definitions"}),
         ("lab/claims/chapter_01_more.py", "more = 2", {"definitions"}),
         ("lab/claims/chapter_02.py", "two = 3", set()),
+        ("lab/claims/levels.py", "three = 4", {"definitions"}),
+        ("lab/claims/tools.py", "four = 5", set()),
         ("lab/records/published/first-book.json", RUN.replace("0.5", "0.6"), {"records"}),
         ("lab/records/published/first-book.json", RUN.replace("abc", "abd"), set()),
         ("lab/records/published/second-book.json", RUN.replace("0.5", "0.6"), set()),

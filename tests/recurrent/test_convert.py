@@ -53,6 +53,45 @@ def examples_lstm(x, w, h, c, eps=1e-5):
     return np.stack(outputs), h, c
 
 
+def addons_lstm(x, w, h, c, eps):
+    """TensorFlow Addons' cell over x (T, B, I): products from the right, gates i, f, g, o, the
+    normalized cell carried."""
+    kernel, recurrent, bias, *norms = w
+    outputs = []
+    for rows in x:
+        z = norm(rows @ kernel, *norms[:2], eps) + norm(h @ recurrent, *norms[2:4], eps) + bias
+        i, f, g, o = np.split(z, 4, axis=1)
+        c = norm(sigmoid(f) * c + sigmoid(i) * np.tanh(g), *norms[4:], eps)
+        h = sigmoid(o) * np.tanh(c)
+        outputs.append(h)
+    return np.stack(outputs), h, c
+
+
+def authors_lstm(x, w, h, c):
+    """The authors' lnlstm_layer: the bias within the input's norm and behind, gates i, f, o, g."""
+    outputs = []
+    for rows in x:
+        below = norm(rows @ w["W"] + w["b"], w["s1"], w["b1"])
+        i, f, o, g = np.split(below + norm(h @ w["U"], w["s2"], w["b2"]) + w["b"], 4, axis=1)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(norm(c, w["s3"], w["b3"]))
+        outputs.append(h)
+    return np.stack(outputs), h, c
+
+
+def authors_gru(x, w, h):
+    """The authors' lngru_layer: gates r, u; u keeps the old state."""
+    outputs = []
+    for rows in x:
+        gates = norm(rows @ w["W"] + w["b"], w["s1"], w["b1"]) + norm(h @ w["U"], w["s3"], w["b3"])
+        r, u = np.split(sigmoid(gates), 2, axis=1)
+        new = norm(rows @ w["Wx"] + w["bx"], w["s2"], w["b2"])
+        new = np.tanh(r * norm(h @ w["Ux"], w["s4"], w["b4"]) + new)
+        h = u * h + (1 - u) * new
+        outputs.append(h)
+    return np.stack(outputs), h
+
+
 def arrays(state):
     return {name: t.detach().numpy() for name, t in state.items()}
 
@@ -91,6 +130,66 @@ def test_hastes_module_and_options():
     module.zoneout = 0.1
     with pytest.raises(ValueError, match=r"zoneout=0\.1"):
         convert.from_haste(module)
+
+
+ADDONS = [
+    draw(3, 20, seed=51), draw(5, 20, seed=52), draw(20, seed=53),
+    draw(20, seed=54, mean=1.0), draw(20, seed=55), draw(20, seed=56, mean=1.0), draw(20, seed=57),
+    draw(5, seed=58, mean=1.0), draw(5, seed=59),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("eps", [1e-3, 0.1])
+def test_tensorflow_addons_numbers(eps):
+    x, h, c = ARRAYS
+    weights = [w.numpy() for w in ADDONS]
+    same(convert.from_keras(weights, eps=eps)(X, STATES), addons_lstm(x, weights, h, c, eps))
+
+
+def test_tensorflow_addons_without_bias():
+    x, h, c = ARRAYS
+    without = [*ADDONS[:2], *ADDONS[3:]]
+    weights = [w.numpy() for w in (*ADDONS[:2], torch.zeros(20), *ADDONS[3:])]
+    same(convert.from_keras(without)(X, STATES), addons_lstm(x, weights, h, c, 1e-3))
+
+
+def sized(sizes, seed):
+    shapes = {name: size if isinstance(size, tuple) else (size,) for name, size in sizes.items()}
+    return {
+        name: draw(*shape, seed=seed + k, mean=float(name.startswith("s")))
+        for k, (name, shape) in enumerate(shapes.items())
+    }
+
+
+LSTM = sized(
+    {"W": (3, 20), "U": (5, 20), "b": 20, "b1": 20, "b2": 20, "b3": 5, "s1": 20, "s2": 20, "s3": 5},
+    seed=60,
+)
+GRU = sized(
+    {"W": (3, 10), "U": (5, 10), "b": 10, "Wx": (3, 5), "Ux": (5, 5), "bx": 5}
+    | {f"{kind}{k}": 10 if k in (1, 3) else 5 for kind in "bs" for k in (1, 2, 3, 4)},
+    seed=80,
+)
+WITH_ONE = torch.cat([X, torch.ones_like(X[..., :1])], -1)
+
+
+def test_the_authors_lstm():
+    x, h, c = ARRAYS
+    layer = convert.from_theano(prefixed(LSTM, "encoder_"), "encoder")
+    assert layer.input_size == 4
+    same(layer(WITH_ONE, STATES), authors_lstm(x, arrays(LSTM), h, c))
+    zero = LSTM | {"b": torch.zeros_like(LSTM["b"])}
+    same(convert.from_theano(zero)(X, STATES), authors_lstm(x, arrays(zero), h, c))
+
+
+def test_the_authors_gru():
+    x, h, _ = ARRAYS
+    zero = GRU | {name: torch.zeros_like(GRU[name]) for name in ("b", "bx")}
+    for weights, inputs in ((GRU, WITH_ONE), (zero, X)):
+        y, last = convert.from_theano(weights)(inputs, STATES[0])
+        expected = authors_gru(x, arrays(weights), h)
+        for a, b in zip((y, last[0]), expected, strict=True):
+            np.testing.assert_allclose(a.detach().numpy(), b, rtol=1e-11, atol=1e-11)
 
 
 def example_cell(inputs: int, hidden: int, seed: int) -> dict[str, torch.Tensor]:
@@ -177,6 +276,14 @@ def test_torchs_settings_and_every_weight_are_taken_over():
 
 
 BROKEN = [
+    (convert.from_keras, ADDONS[:7], {}, ValueError, "must be the 9 arrays.*got 7"),
+    (convert.from_keras, [ADDONS[2], *ADDONS[1:]], {}, ValueError, r"kernel must have two.*got \(20,\)"),
+    (convert.from_keras, [*ADDONS[:8], draw(4)], {}, ValueError, r"ln_c_bias_l0.*\(5,\), got \(4,\)"),
+    (convert.from_keras, ADDONS, {"variant": "paper"}, TypeError, "options must be among .*got variant"),
+    (convert.from_theano, {}, {}, ValueError, "lnlstm layer; missing: W.*got none"),
+    (convert.from_theano, LSTM, {"prefix": "encoder"}, ValueError, "missing: encoder_W"),
+    (convert.from_theano, {"Ux": X, **LSTM}, {}, ValueError, "lngru layer; missing: Wx"),
+    (convert.from_theano, LSTM | {"s3": draw(4)}, {}, ValueError, r"ln_c_weight_l0.*\(5,\), got \(4,\)"),
     (convert.from_torch, nn.LSTMCell(2, 3), {}, TypeError, "LSTM, GRU or RNN, got LSTMCell"),
     (convert.from_torch, nn.GRU(2, 3), {"variant": "joint"}, ValueError, "a GRU has none"),
     (convert.from_torch, nn.LSTM(2, 3), {"forget_bias": 1.0}, TypeError, "options must be among eps, backend, learn_initial_state, got forget_bias"),

@@ -114,6 +114,19 @@ def directions(d: Float[Tensor, "n units"]) -> float:
 
 
 @torch.no_grad()
+def varied_directions(d: Float[Tensor, "n units"]) -> float:
+    """In how many directions the rows of d vary: `directions` of d less its mean row.
+
+    Any data with a mean have about one direction if they are not centered, noise too. Raises
+    `ValueError` if all rows are equal.
+
+    >>> varied_directions(torch.tensor([[11.0, 9.0], [10.0, 8.0], [12.0, 9.0], [11.0, 10.0]]))
+    1.6
+    """
+    return directions(d.double() - d.double().mean(0))
+
+
+@torch.no_grad()
 def absorbed(d: Float[Tensor, "n units"], a: Float[Tensor, "n units"]) -> float:
     r"""The share of a change d of summed inputs a that layer normalization takes away.
 

@@ -141,14 +141,17 @@ def sensitivity(a: Tensor) -> Tensor:
     return torch.eye(units, dtype=a.dtype) - shared
 
 
-def missing_share(a: Tensor) -> float:
-    """The share of the Fisher matrix's trace that (13) leaves out, over the cases a.
+def missing_share(a: Tensor, x: Tensor | None = None) -> float:
+    """The share of the trace of the weights' Fisher matrix that (13) leaves out, over the cases a.
 
-    For independent outputs of equal variance, gains 1 and inputs x of equal length and σ.
+    For independent outputs of equal variance and gains 1. A case's derivatives have the factor
+    ‖x‖/σ, so it counts with the weight ‖x‖²/σ²; without inputs x all cases count alike.
     """
     p = sensitivity(a)
-    own = p.diagonal(dim1=1, dim2=2)
-    return 1 - (own.square().sum() / p.square().sum()).item()
+    every = p.square().sum((1, 2))
+    own = p.diagonal(dim1=1, dim2=2).square().sum(1)
+    weight = 1 if x is None else x.square().sum(1) / a.var(1, correction=0)
+    return 1 - ((weight * own).sum() / (weight * every).sum()).item()
 
 
 def _block(matrix: Tensor, i: int, j: int, features: int) -> Tensor:

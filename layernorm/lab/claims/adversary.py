@@ -1,8 +1,9 @@
 """The adversary: cases at which statements about normalization tend to break, and the search.
 
-A property is checked on random cases, by a climb from the worst of them, and on the cases here:
-rows that do not vary, one entry that is not 0, rank one, sizes 1 to 3, scales and means that
-rounding notices, gates that are saturated. What breaks the statement is printed.
+A property is checked on random cases, by a climb from the worst of them (by random steps and, where
+the violation has one, along its gradient), and on the cases here: rows that do not vary, one entry
+that is not 0, rank one, sizes 1 to 3, scales and means that rounding notices, gates that are
+saturated. What breaks the statement is printed.
 """
 
 from __future__ import annotations
@@ -75,48 +76,97 @@ def conditioning(a: Tensor) -> float:
     return max(1.0, ratio.max().item())
 
 
-def climb(violation: Callable[..., float], case: Case, steps: int = 20) -> float:
+Violation = Callable[..., float | Tensor]  # a number, or a tensor that has a gradient
+
+
+def always(*_: Tensor) -> bool:
+    return True
+
+
+def climb(violation: Violation, case: Case, meets=always, steps: int = 20) -> float:
     """The violation that random steps from a case reach, each kept where it is larger."""
-    best, size = violation(*case), 0.3
+    best, size = number(violation(*case)), 0.3
     for _ in range(steps):
         moved = tuple(x + size * x.abs().mean() * torch.randn_like(x) for x in case)
-        value = violation(*moved)
+        value = number(violation(*moved)) if meets(*moved) else -math.inf
         case, size, best = (moved, 1.5 * size, value) if value > best else (case, 0.7 * size, best)
     return best
+
+
+def ascend(violation: Violation, case: Case, meets=always, steps: int = 40) -> float:
+    """The violation that steps along its gradient reach, each kept where it is larger.
+
+    A violation without a gradient at a case, as one that is infinite there, ends the ascent.
+    """
+    best, size, start = -math.inf, 0.3, case
+    for step in range(steps):
+        leaves = tuple(x.detach().clone().requires_grad_() for x in case)
+        value = violation(*leaves) if meets(*leaves) or step == 0 else -math.inf
+        if number(value) > best:
+            best, start, size = number(value), leaves, 1.5 * size
+            if not isinstance(value, Tensor) or value.grad_fn is None:
+                return best
+            slopes = torch.autograd.grad(value, leaves, allow_unused=True)
+            slopes = [torch.zeros(()) if g is None else g.nan_to_num(0, 0, 0) for g in slopes]
+            length = max(1e-300, math.sqrt(sum(float(g.square().mean()) for g in slopes)))
+        elif step == 0:
+            return best  # not a number
+        else:
+            size *= 0.5
+        pairs = zip((x.detach() for x in start), slopes, strict=True)
+        case = tuple(x + size * x.abs().mean() * g / length for x, g in pairs)
+    return best
+
+
+def number(violation: float | Tensor) -> float:
+    return violation.item() if isinstance(violation, Tensor) else violation
 
 
 def searched(
     bound: float,
     evidence: str,
-    violation: Callable[..., float],
+    violation: Violation,
     draws: Iterable[Case],
     cases: Mapping[str, Case],
     only_if: tuple[str, Callable[..., bool]] | None = None,
 ) -> Finding:
     """The finding of a property: whether draws, a climb and the adversary stay below a bound.
 
+    The climb starts at the worst draw. A violation that is a tensor with a gradient is climbed
+    along it, too.
+
     Args:
         bound: what every violation must lie below; one that is not a number does not.
         evidence: one sentence; the search is added to it.
-        violation: how far a case is from the statement.
+        violation: how far a case is from the statement, in a number or a tensor without
+            dimensions.
         draws: random cases.
         cases: the adversary's, by name.
         only_if: a condition in words and whether a case meets it; the statement is conditional
             if only cases that do not meet it break it.
     """
-    draws = list(draws)
-    off = {f"draw {i + 1}": violation(*case) for i, case in enumerate(draws)}
-    hardest = max(range(len(draws)), key=list(off.values()).__getitem__)
+    draws, meets = list(draws), only_if[1] if only_if else always
+    off = {f"draw {i + 1}": number(violation(*case)) for i, case in enumerate(draws)}
+    hardest = draws[max(range(len(draws)), key=list(off.values()).__getitem__)]
     with torch.random.fork_rng(devices=[]):
-        off["the climb"] = climb(violation, draws[hardest])
-    inside = {n: case for n, case in cases.items() if only_if is None or only_if[1](*case)}
-    off |= {name: violation(*case) for name, case in inside.items()}
-    others = {name: violation(*case) for name, case in cases.items() if name not in inside}
+        off["the climb"] = climb(violation, hardest, meets)
+    climbs = "a climb"
+    if _has_slope(violation, hardest):
+        off["the ascent"] = ascend(violation, hardest, meets)
+        climbs += ", an ascent along the gradient"
+    inside = {n: case for n, case in cases.items() if meets(*case)}
+    off |= {name: number(violation(*case)) for name, case in inside.items()}
+    others = {name: number(violation(*case)) for name, case in cases.items() if name not in inside}
     broken = [name for name, value in (off | others).items() if not value < bound]
-    evidence += f" Tried: {len(draws)} draws, a climb, {len(cases)} cases of the adversary; "
+    evidence += f" Tried: {len(draws)} draws, {climbs}, {len(cases)} cases of the adversary; "
     evidence += f"broken by {', '.join(broken[:6])}." if broken else "none breaks it."
     largest = max((v for v in off.values() if not math.isnan(v)), default=math.nan)
     holds = not set(broken) & set(off)
     if only_if is None:
         return held(holds, evidence, largest=largest)
     return conditional(holds, not broken, only_if[0], evidence, largest=largest)
+
+
+def _has_slope(violation: Violation, case: Case) -> bool:
+    value = violation(*(x.detach().clone().requires_grad_() for x in case))
+    return isinstance(value, Tensor) and value.grad_fn is not None

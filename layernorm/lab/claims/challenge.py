@@ -18,7 +18,13 @@ from typing import Any
 
 from layernorm.lab import records
 from layernorm.lab.claims import experiments, levels, registry
-from layernorm.lab.claims.schema import Claim, ClaimError, Finding
+from layernorm.lab.claims.schema import (
+    EXPLORATORY,
+    NOT_YET_TESTED,
+    Claim,
+    ClaimError,
+    Finding,
+)
 from layernorm.lab.claims.verdicts import Stored, code
 from layernorm.lab.experiments.contrasts import difference
 from layernorm.lab.experiments.planning import Sweep
@@ -27,7 +33,6 @@ from layernorm.lab.records.files import write
 
 FIRST = 2_000_000  # of the seeds that are taken where none are given
 DRAWS = (1, 2, 3, 4, 5)  # seeds of the random draws of a property
-BENCHMARKS = ("mlp_cpu", "recurrent_cpu", "cpu")  # after the slash of their claims' names
 LEVELS = {level.id: level for level in levels.LEVELS}
 
 
@@ -82,14 +87,15 @@ def challenge(
         workers, progress: as in `carry_out`.
 
     Raises:
-        ClaimError: there is no such claim, it has no check, or what decides it is not published.
+        ClaimError: there is no such claim, it has no check, what decides it is not published or
+            cannot be measured here, or a run failed; then the message names its log.
         ValueError: a seed is given twice or chose the learning rates, or a benchmark got seeds.
-        RuntimeError: a run failed; the message names its log.
     """
     claim = registry.get(id)
     published = Stored().finding(claim)
-    if claim.check is None or published.verdict == "not yet tested":
-        raise ClaimError(f"claim {id!r} is not yet tested: there is no verdict to challenge")
+    verdict = NOT_YET_TESTED if claim.check is None else published.verdict
+    if verdict in (NOT_YET_TESTED, EXPLORATORY):
+        raise ClaimError(f"claim {id!r} is {verdict}: there is no verdict to challenge")
     if id in experiments.ROWS or id in LEVELS:
         fresh = _experiment(id, tuple(seeds), root, workers, progress)
         return Answer(claim, published, *fresh)
@@ -113,12 +119,13 @@ def _experiment(id: str, seeds: tuple[int, ...], root: Path, workers, progress):
         experiment, plan, said, rows = experiments.ROWS[id]
         rows = [*(row for row in plan.rows if row.name in said.given), *rows]
         arms = tuple(dict.fromkeys(arm for row in rows for arm in row.arms))
-    count = len(experiment.profile(plan.profile).seeds)
+    count = len(experiment.current(plan.profile).seeds)
     seeds = seeds or tuple(range(FIRST, FIRST + count))
-    sweep = Sweep(experiment.name, plan.profile, arms, seeds)
+    sweep = Sweep(experiment.name, plan.profile, arms, seeds, published=True)
     outcome = carry_out(sweep, workers=workers, root=root, progress=progress)
     for failure in outcome.failed.values():
-        raise RuntimeError(f"{failure.config.arm} failed: {failure.reason} (log: {failure.log})")
+        reason = " ".join(failure.reason.split())
+        raise ClaimError(f"{failure.config.arm} failed: {reason} (log: {failure.log})")
     found = sweep.verdicts(outcome.done)
     if id in LEVELS:
         return LEVELS[id].finding(found), seeds, None
@@ -131,7 +138,7 @@ def _benchmark(claim: Claim, root: Path, progress) -> Finding:
     """The finding on what is measured here, now."""
     from layernorm.lab.benchmarks.measure import run
 
-    cases = _cases(claim.id)
+    cases = _cases(claim)
     for number, (case, _) in enumerate(run(cases, root), 1):
         if progress is not None:
             progress(number, len(cases), case.benchmark)
@@ -139,13 +146,19 @@ def _benchmark(claim: Claim, root: Path, progress) -> Finding:
         return claim.check()
 
 
-def _cases(id: str) -> tuple[Any, ...]:
+def _cases(claim: Claim) -> Sequence[Any]:
+    """What has to be timed for a claim of chapters 11 and 12."""
     from layernorm.lab.benchmarks import training
     from layernorm.lab.benchmarks.recurrent.plan import plan as recurrent
 
-    where = id.partition("/")[2]
-    if where == "recurrent_cpu":
+    where = claim.id.partition("/")[2]
+    if where.endswith("gpu"):
+        raise ClaimError(f"claim {claim.id!r} needs a machine with a GPU; `make bench-gpu` there")
+    if claim.chapter == "11":
         return recurrent(mode="training", huge_pages="off", with_memory=False, profile="cpu")
-    if where in BENCHMARKS:
+    if claim.chapter == "12":
         return training.plan(None, "cpu", False, "cpu")
-    raise ClaimError(f"claim {id!r} needs another machine than this one")
+    raise ClaimError(
+        f"claim {claim.id!r} rests on times that a sweep takes; `layernorm sweep {where}` takes "
+        "them again"
+    )

@@ -224,8 +224,8 @@ def eps_inside_the_root_bounds_the_gain() -> Finding:
     return held(
         max(largest(inside * EPS**0.5 - 1), most - 1) < 1e-3 and largest(outside * EPS - 1) < 2e-3,
         f"A case of standard deviation 1e-8 is amplified by {inside.mean():.0f} with eps inside "
-        f"the root, by {outside.mean() / 1000:.0f} thousand with eps outside; no row of the "
-        f"adversary by {'more' if most - 1 < 1e-3 else 'as little'}.",
+        f"the root, by {outside.mean() / 1000:.0f} thousand with eps outside; "
+        f"{'no' if most - 1 < 1e-3 else 'some'} row of the adversary by more.",
     )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, adversary, claim
-from layernorm.lab.claims.checks import LAYER_NORM, draw, largest
+from layernorm.lab.claims.checks import LAYER_NORM, draw, largest, size
 
 _weight_norm = F.weight_norm
 
@@ -27,12 +27,12 @@ _weight_norm = F.weight_norm
     sabotage=(LAYER_NORM, lambda x, n, **o: (x - x.mean(0)) / x.std(0, correction=0)),
 )
 def layer_norm_mixes_features() -> Finding:
-    def off(x: Tensor) -> float:
+    def off(x: Tensor) -> Tensor | float:
         """50 over the factor by which the spread of the others falls; infinite if it rises."""
         units = [torch.tensor([scale] * 4 + [1] * 8) for scale in (1, 10, 100, 1000)]
         spread = [F.layer_norm(x * unit, (12,), eps=0.0)[:, 4:].std(1) for unit in units]
         falls = all((b < a).all() for a, b in pairwise(spread))
-        return 50 * (spread[-1] / spread[0]).max().item() if falls else math.inf
+        return 50 * (spread[-1] / spread[0]).max() if falls else math.inf
 
     def large(x: Tensor) -> bool:
         return bool(x[0, :4].abs().max() >= x[0, 4:].abs().max() and x[0, 4:].std() > 0)
@@ -64,10 +64,10 @@ def layer_norm_mixes_features() -> Finding:
     sabotage=("layernorm.functional.weight_norm", lambda v, g: _weight_norm(v, g.mean(), dim=None)),
 )
 def weight_norm_divides_by_length() -> Finding:
-    def off(v: Tensor, g: Tensor, x: Tensor) -> float:
+    def off(v: Tensor, g: Tensor, x: Tensor) -> Tensor:
         lengths = [math.hypot(*row) for row in v.tolist()]
         expected = g.flatten() * (x @ v.T) / torch.tensor(lengths, dtype=torch.float64)
-        return largest(x @ F.weight_norm(v, g).T - expected) / largest(expected)
+        return size(x @ F.weight_norm(v, g).T - expected) / largest(expected)
 
     hard = adversary.matrices(5, 8)
     return adversary.searched(

@@ -20,9 +20,20 @@ def draw(*shape: int, mean: float = 0.0, spread: float = 1.0) -> Tensor:
     return mean + spread * torch.randn(*shape, dtype=torch.float64)
 
 
+def seeds(count: int) -> range:
+    """Seeds that follow from the one with which the check began, for what is drawn by a seed."""
+    first = 1000 * torch.initial_seed()
+    return range(first + 1, first + 1 + count)
+
+
 def largest(*tensors: Tensor) -> float:
     """The largest absolute value in any of the tensors; NaN if there is one."""
     return torch.stack([x.detach().abs().max() for x in tensors]).max().item()
+
+
+def size(*tensors: Tensor) -> Tensor:
+    """The largest absolute value in any of the tensors, as a tensor that has a gradient."""
+    return torch.stack([x.abs().max() for x in tensors]).max()
 
 
 def worst(*values: float) -> float:

@@ -5,14 +5,16 @@ Rule and evidence are made from these rows and from the published runs, none of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from layernorm.lab.claims import Finding, declare
+from layernorm.lab.claims.schema import EXPLORATORY, NOT_YET_TESTED
 from layernorm.lab.experiments import NAMES, get
 from layernorm.lab.experiments.compare import Verdicts, recorded
 from layernorm.lab.experiments.contrasts import Comparison, Comparisons, Said
-from layernorm.lab.experiments.judged import DEPENDS, INCONCLUSIVE, together
+from layernorm.lab.experiments.judged import DEPENDS, INCONCLUSIVE, Judged, together
 
 SAYS = {
     "better": "lower by more than the margin",
@@ -22,8 +24,9 @@ SAYS = {
 
 
 def rule(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comparison]) -> str:
-    """The rule of a claim in words, made from its rows."""
-    scale = experiment.profile(plan.profile)
+    """The rule of a claim in words, made from its rows and the plan of its published runs."""
+    scale = experiment.current(plan.profile)
+    plan = scale.comparisons or plan
     confidence = plan.confidence(rows[0].family, scale.arms)
     count = round(0.05 / (1 - confidence))
     parts = [f"experiment {experiment.name}, profile {plan.profile}"]
@@ -31,6 +34,8 @@ def rule(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comparis
         names = " and ".join(row.name for row in rows if row.margin == margin)
         parts.append(f"{margin.of}, {names}, margin {margin.size:g} {margin.unit}: {margin.why}")
     parts.append(f"the statement: {SAYS[rows[0].says]}")
+    if rows[0].family == EXPLORATORY:
+        parts.append("exploratory: shown, and no verdict")
     if said.given:
         parts.append(f"inconclusive unless supported: {' and '.join(said.given)}")
     parts.append(
@@ -51,7 +56,7 @@ def rule(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comparis
 def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> Finding:
     """The verdict on all rows of a claim, after those that must be supported first."""
     if found is None:
-        return Finding("not yet tested")
+        return Finding(NOT_YET_TESTED)
     judged = {name: found[name] for name in (*said.given, *(row.name for row in rows))}
     own = [judged[row.name] for row in rows]
     verdict = together(one.verdict for one in own)
@@ -65,12 +70,31 @@ def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> F
     seeds = {one.difference.n for one in judged.values() if one.difference}
     evidence = "; ".join(f"{name}: {one}" for name, one in judged.items())
     level = f"{own[0].confidence:.2%} intervals, {' or '.join(map(str, seeds))} seeds"
-    return Finding(
-        INCONCLUSIVE if problems or unmet else verdict,
-        f"Mean difference ({level}): {evidence}." if seeds else "",
-        reason=reason,
-        numbers={name: one.difference.mean for name, one in judged.items() if one.difference},
-    )
+    evidence = f"Mean difference ({level}): {evidence}." if seeds else ""
+    shown = {
+        "numbers": {name: one.difference.mean for name, one in judged.items() if one.difference},
+        "table": tuple(table_row(name, one, found) for name, one in judged.items()),
+    }
+    if rows[0].family == EXPLORATORY:
+        return Finding(EXPLORATORY, " ".join(filter(None, (evidence, *problems))), **shown)
+    verdict = INCONCLUSIVE if problems or unmet else verdict
+    return Finding(verdict, evidence, reason=reason, **shown)
+
+
+def table_row(name: str, one: Judged, found: Verdicts) -> dict[str, str]:
+    """A comparison as the ledger shows it: all of it from the runs and the plan."""
+    margin, shown, share = one.row.margin, one.difference, found.share(one.row) or ()
+    low, high = one.margins() if one.notes() else (0, 0)
+    reach = [f"{low:.3g}" if low else "0", f"{high:.3g}" if high < math.inf else "∞"]
+    return {
+        "comparison": name,
+        "n": str(shown.n) if shown else "",
+        "interval": f"{shown:.3g}" if shown else "",
+        "margin": f"{margin.size:g} {margin.unit}".strip(),
+        "same verdict for margins": " to ".join(reach) if high else "",
+        "of the paper's updates": " to ".join(f"{part:.2%}" for part in dict.fromkeys(share)),
+        "but": (one.problem or "") if one.verdict == EXPLORATORY else "",
+    }
 
 
 ROWS: dict[str, tuple[Any, Comparisons, Said, Sequence[Comparison]]] = {}  # by the claim's id

@@ -1,6 +1,6 @@
 """Claims of experiments that ask where arms stand, not which of two is ahead.
 
-Each is decided by the intervals of a final metric of its arms, which join the family of the
+Each is decided by the intervals of a final metric of its arms, which join the primary family of the
 experiment's comparisons, and by the same gates.
 """
 
@@ -16,7 +16,6 @@ from layernorm.lab.claims import Finding, declare
 from layernorm.lab.experiments import compare, get
 from layernorm.lab.experiments.contrasts import SHARED
 from layernorm.lab.experiments.studies.adding import guess
-from layernorm.lab.experiments.studies.drift import ACTIVATIONS
 
 Range = tuple[float, float]
 
@@ -63,7 +62,8 @@ class Level:
                 if not gate.passed(found.few if gate.by_heart else found.frame, arm):
                     return Finding("inconclusive", reason=f"Gate failed: {arm} {gate.fails}.")
         bars, ends = {}, []
-        confidence = 1 - SHARED / (len(found) + len(self.arms))
+        primary = sum(row.family == "primary" for row in found.rows.values())
+        confidence = 1 - SHARED / (primary + len(self.arms))
         for arm in self.arms:
             values = final(found.frame, arm, self.metric)
             values /= self.unit(found.frame.loc[found.frame.arm == arm, "options"].iloc[0])
@@ -74,28 +74,24 @@ class Level:
         said = ", ".join(f"{arm} {bar:.3g}" for arm, bar in bars.items())
         seeds = next(iter(bars.values())).n
         evidence = f"{self.of.capitalize()} ({seeds} seeds, {confidence:.2%} intervals): {said}."
-        numbers = {arm: bar.mean for arm, bar in bars.items()}
+        shown = {
+            "numbers": {arm: bar.mean for arm, bar in bars.items()},
+            "table": tuple(
+                {"comparison": arm, "n": str(bar.n), "interval": f"{bar:.3g}"}
+                for arm, bar in bars.items()
+            ),
+        }
         for verdict, ranges in (("supported here", self.yes), ("opposite here", self.no)):
             if all(any(a < low and high < b for a, b in ranges) for low, high in ends):
-                return Finding(verdict, evidence, numbers=numbers)
+                return Finding(verdict, evidence, **shown)
         reason = "Not all lie in one of the rule's ranges."
-        return Finding("inconclusive", evidence, reason=reason, numbers=numbers)
+        return Finding("inconclusive", evidence, reason=reason, **shown)
 
 
 PLAIN = ("none", "batch", "layer")
 TEST_ERROR = "the test error where the validation cross-entropy is lowest, in percent"
 BORDER = "of a border unit, as a share of the other units' of its layer"
 LEVELS = (
-    Level(
-        "correlated-changes/digits",
-        "Changes in the output of one layer cause highly correlated changes in the summed inputs "
-        "to the next.",
-        *("01", lambda: get("drift")),
-        tuple(f"{arm}-{activation}" for arm in ("none", "rescaled") for activation in ACTIVATIONS),
-        *("change_directions", "effective directions, of 128, of the change from the layer below"),
-        yes=((0, 12.8),),
-        no=((64, math.inf),),
-    ),
     Level(
         "learns-online/digits",
         "A network with layer normalization learns the digits online, one case an update.",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from layernorm.lab.claims import VERDICTS, Claim, Decided, Finding, sources
 from layernorm.lab.claims.render import row
-from layernorm.lab.claims.schema import NOT_YET_TESTED
+from layernorm.lab.claims.schema import EXPLORATORY, NOT_YET_TESTED
 
 if TYPE_CHECKING:
     import pandas
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 PAGES = {path.stem[:2]: path.stem for path in sorted(NOTEBOOKS.glob("[0-9][0-9]-*.ipynb"))}
 ORDER = (*dict.fromkeys(v for verdicts in VERDICTS.values() for v in verdicts),)
-ORDER += (NOT_YET_TESTED,)
+ORDER += (EXPLORATORY, NOT_YET_TESTED)
+OPEN = ("inconclusive", EXPLORATORY, NOT_YET_TESTED)
 WRONG = ("refuted", "opposite here", "not so printed")
 
 
@@ -42,14 +43,30 @@ class Linked(Decided):
 
 
 def links(claim: Claim, finding: Finding) -> str:
-    """To the chapter and, if the claim is decided, to the verdict there; "" without a page."""
+    """To the chapter and, if the claim is decided, to the verdict there and to the runs that decide
+    it; "" without a page."""
     page = PAGES.get(claim.chapter)
     if page is None:
         return ""
     ways = [f'<a href="{page}.html">chapter {int(claim.chapter)}</a>']
     if finding.verdict != NOT_YET_TESTED:
         ways.append(f'<a href="{page}.html#{anchor(claim.id)}">where it is decided</a>')
+        if sweep := runs_of(claim.id):
+            ways.append(f'<a href="../data/{sweep}.csv">its runs (CSV)</a>')
     return " · ".join(ways)
+
+
+def runs_of(id: str) -> str:
+    """The published sweep that decides a claim, `<experiment>-<profile>`; "" for other claims. The
+    book has a CSV file of that name (book/_ext/figure_data.py)."""
+    from layernorm.lab.claims.experiments import ROWS
+    from layernorm.lab.claims.levels import LEVELS
+
+    if id in ROWS:
+        experiment, plan, *_ = ROWS[id]
+        return f"{experiment.name}-{plan.profile}"
+    of = {level.id: level.experiment() for level in LEVELS}
+    return f"{of[id].name}-{of[id].comparisons.profile}" if id in of else ""
 
 
 def counts(decided: Decided) -> pandas.DataFrame:
@@ -65,7 +82,7 @@ def counts(decided: Decided) -> pandas.DataFrame:
 
 
 def errata(decided: Decided, source: str, *verdicts: str) -> Decided:
-    """The claims of a source ("paper" or "summary A" to "summary E") with one of these verdicts.
+    """The claims of a source ("paper", "summary A" to "summary E", "others") with these verdicts.
 
     Raises:
         ValueError: there is no such source or verdict.
@@ -85,22 +102,37 @@ def errata(decided: Decided, source: str, *verdicts: str) -> Decided:
 
 
 def statements(decided: Decided) -> pandas.DataFrame:
-    """Count the statements of each source: those that lead to claims that are all decided, to some
-    that are not, or to none because nothing can check them."""
+    """Count the statements of each source: those whose claims all have a verdict, those of which
+    some have, those of which none has, and those that nothing can check.
+
+    A claim has a verdict if it is not inconclusive, exploratory or not yet tested. A statement that
+    repeats another source's counts where it stands.
+    """
     import pandas
 
-    undecided = {c.id for c, finding in decided if finding.verdict == NOT_YET_TESTED}
+    undecided = {c.id for c, finding in decided if finding.verdict in OPEN}
     rows = {}
     for name, source in sources.load().items():
         checkable = [set(s.claims) for s in source.statements if s.claims]
-        waiting = sum(bool(ids & undecided) for ids in checkable)
+        closed = sum(not ids & undecided for ids in checkable)
+        open_ = sum(ids <= undecided for ids in checkable)
         rows[name] = {
             "statements": len(source.statements),
-            "decided": len(checkable) - waiting,
-            "partly open": waiting,
+            "decided": closed,
+            "partly decided": len(checkable) - closed - open_,
+            "undecided": open_,
             "uncheckable": len(source.statements) - len(checkable),
         }
     return pandas.DataFrame.from_dict(rows, orient="index")
+
+
+def verdicts_of(decided: Decided, *names: str) -> dict[str, int]:
+    """Count the verdicts of the claims that these sources say ("paper", or the start of names)."""
+    counts = dict.fromkeys(ORDER, 0)
+    for claim, finding in decided:
+        if any(said.startswith(names) for said in claim.said_by):
+            counts[finding.verdict] += 1
+    return counts
 
 
 class ByChapter(Linked):

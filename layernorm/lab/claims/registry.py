@@ -19,7 +19,7 @@ from layernorm.lab.claims.schema import CHAPTERS, KINDS, NOT_YET_TESTED, Claim, 
 from layernorm.lab.records import published_only
 
 FOLDER = str(Path(__file__).parent)
-NAMES = ("experiments", "levels", "paper", "untested")  # files of claims that span chapters
+NAMES = ("experiments", "levels", "paper")  # files of claims that span chapters
 _registry: dict[str, Claim] = {}
 
 

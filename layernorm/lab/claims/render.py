@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -24,6 +24,7 @@ _BADGES = {
     "no difference here": ("=", "#0550ae"),
     "depends": ("◐", "#8a5a00"),
     "inconclusive": ("?", "#57606a"),
+    "exploratory": ("·", "#57606a"),
     "not yet tested": ("…", "#57606a"),
 }
 
@@ -78,13 +79,25 @@ def row(claim: Claim, finding: Finding, links: str = "") -> str:
         f'<span style="background: {color}; color: #fff; border-radius: 1em; padding: 0.1em 0.7em; '
         f'margin-right: 0.3em; white-space: nowrap">{mark} {finding.verdict}</span>'
     )
-    evidence = f"<br>{escape(finding.sentence)}" if finding.sentence else ""
+    sentence = finding.reason if finding.table else finding.sentence
+    evidence = f"<br>{escape(sentence)}" if sentence else ""
+    evidence += "".join(map(_comparison, finding.table))
     rule = f"<br>Rule: {escape(claim.rule)}" if claim.rule else ""
     return (
         '<tr><td style="text-align: left; white-space: normal; padding: 0.6em">'
         f"{badge} <strong>{escape(claim.statement)}</strong>{evidence}{links and '<br>' + links}"
         f"<details><summary><small>{escape(_source(claim))}</small></summary>"
         f"<small><code>{claim.id}</code>{rule}</small></details></td></tr>"
+    )
+
+
+def _comparison(shown: Mapping[str, str]) -> str:
+    """A comparison in one line: its name, then what there is, each with its name before it."""
+    name, *parts = shown.items()
+    said = "; ".join(f"{what} {value}" for what, value in parts if value)
+    return (
+        f'<div class="comparison" style="margin-left: 1em"><em>{escape(name[1])}</em>: '
+        f"{escape(said) or 'no runs'}</div>"
     )
 
 

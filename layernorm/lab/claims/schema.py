@@ -21,18 +21,19 @@ VERDICTS = {
     "text": ("so printed", "not so printed"),
 }
 NOT_YET_TESTED = "not yet tested"
+EXPLORATORY = "exploratory"  # counted, and shown with its intervals, but nothing is decided
 KINDS = tuple(VERDICTS)
 CHAPTERS = tuple(f"{number:02d}" for number in range(1, 23))
 
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*(/[a-z][a-z0-9_]*)?")
 SOURCE = re.compile(
     r"paper (abstract|supplement|section \d(\.\d)*|eq\. \d+(-\d+)?|table \d|figure \d+)"
-    r"|summary [A-E]|this book"
+    r"|summary [A-E]|others|this book"
 )
 NOBODY = "this book"  # who says what no source says
 _SOURCE_HELP = (
     "'paper abstract', 'paper section 5.1', 'paper eq. 4', 'paper eq. 20-22', 'paper table 1', "
-    "'paper figure 2', 'paper supplement', 'summary A' to 'summary E', 'this book'"
+    "'paper figure 2', 'paper supplement', 'summary A' to 'summary E', 'others', 'this book'"
 )
 
 
@@ -45,13 +46,15 @@ class Finding:
     """The result of a claim's check.
 
     Args:
-        verdict: one of the verdicts of the claim's kind (`VERDICTS`), or `not yet tested`.
+        verdict: one of the verdicts of the claim's kind (`VERDICTS`), or of an experiment
+            `exploratory` or `not yet tested`.
         evidence: one sentence with the computed numbers, the same text on every machine.
         condition: under which condition the claim holds; required by `conditional`, and only there.
         reason: why there is no single verdict; required by `inconclusive` and `depends` (on
             what), and only there.
         numbers: the computed numbers by name, as they are (they may differ between machines);
             whatever `float` accepts.
+        table: of an experiment, a row for each comparison that its verdict rests on.
 
     Raises:
         ClaimError: an unknown verdict, or one whose evidence, condition or reason is missing or
@@ -63,10 +66,11 @@ class Finding:
     condition: str | None = None
     reason: str | None = None
     numbers: Mapping[str, SupportsFloat] = field(default_factory=dict)
+    table: tuple[Mapping[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         known = [*dict.fromkeys(v for verdicts in VERDICTS.values() for v in verdicts)]
-        known += [NOT_YET_TESTED]
+        known += [EXPLORATORY, NOT_YET_TESTED]
         if self.verdict not in known:
             raise ClaimError(f"verdict {self.verdict!r} is none of {', '.join(known)}")
         wanted = {
@@ -84,6 +88,7 @@ class Finding:
             raise ClaimError(
                 f"verdict {self.verdict!r} needs evidence='one sentence with the numbers'"
             )
+        object.__setattr__(self, "table", tuple(self.table))
         object.__setattr__(self, "numbers", {k: float(v) for k, v in self.numbers.items()})
 
     @property
@@ -158,6 +163,7 @@ class Claim:
         )
 
     def verdicts(self) -> tuple[str, ...]:
-        """Return what its check may answer; without published records an experiment is not yet
-        tested."""
-        return VERDICTS[self.kind] + ((NOT_YET_TESTED,) if self.kind == "experiment" else ())
+        """Return what its check may answer; an experiment of which nobody has said the outcome is
+        exploratory, and one without published records not yet tested."""
+        open_ones = (EXPLORATORY, NOT_YET_TESTED) if self.kind == "experiment" else ()
+        return VERDICTS[self.kind] + open_ones

@@ -20,7 +20,7 @@ from layernorm.lab.records import published, staleness
 FILE = Path(__file__).with_name("verdicts.json")
 PACKAGE = Path(__file__).parents[2]
 RUN = {"options": {}}  # to the digests of records a check is a run without options
-FIELDS = ("verdict", "condition", "reason", "evidence")
+FIELDS = ("verdict", "condition", "reason", "evidence", "table")
 MISSING = Finding(NOT_YET_TESTED, "No verdict is stored; decide it with --check.")
 
 

@@ -17,17 +17,23 @@ from layernorm.lab.experiments.experiment import Config, Experiment, Profile, kn
 
 STUDIES = (
     "adding",
+    "angles",
     "batch_order",
     "batch_size",
+    "changes",
     "copy_memory",
     "data_shift",
     "drift",
+    "hidden_rates",
     "initialization",
     "initialization_deep",
     "mixed_units",
     "step_statistics",
 )
-NAMES = ("mnist", "convnet", "attentive_reader", "transformer", *STUDIES)
+NAMES = (
+    *("mnist", "convnet", "order_embeddings", "attentive_reader", "skip_thoughts", "draw"),
+    *("handwriting", "transformer", *STUDIES),
+)
 
 __all__ = ["NAMES", "Config", "Experiment", "Profile", "get"]
 

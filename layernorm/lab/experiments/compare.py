@@ -22,6 +22,8 @@ from layernorm.lab.experiments.judged import INCONCLUSIVE, Judged, verdict
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
+    from layernorm.lab.experiments.experiment import Original
+
 EXPLORED = 5  # seeds of an exploratory comparison where seeds are planned in two stages
 NARROW = 0.7  # the half-width that is planned for, in margins
 SIGNS = 10  # seeds that an exact sign-flip test needs
@@ -32,7 +34,7 @@ class Verdicts(Mapping[str, Judged]):
 
     `frame`, `few`, `next_best`: the runs, those on a few examples, and those at the rate that
     tuning cannot tell from the best. `arms`, `seeds`, `first`: those of the profile. `rate_of`: the
-    arm for which an arm's rate was tuned, if that is another.
+    arm for which an arm's rate was tuned, if that is another. `original`: the paper's experiment.
     """
 
     def __init__(
@@ -46,10 +48,12 @@ class Verdicts(Mapping[str, Judged]):
         first: int | None = None,
         next_best: DataFrame | None = None,
         rate_of: Mapping[str, str] | None = None,
+        original: Original | None = None,
     ) -> None:
         self.plan, self.frame, self.few, self.first = plan, frame, few, first
         self.arms, self.seeds = tuple(arms), tuple(seeds)
         self.next_best, self.rate_of = next_best, rate_of or {}
+        self.original = original
         self.rows = {row.name: row for row in plan.rows if set(row.arms) <= set(self.arms)}
         self._judged: dict[str, Judged] = {}
 
@@ -87,6 +91,14 @@ class Verdicts(Mapping[str, Judged]):
             return self.first
         half_width = NARROW * row.margin.size
         return needed(values, half_width, self._confidence(row), len(self.seeds))
+
+    def share(self, row: Comparison) -> tuple[float, float] | None:
+        """The least and the most updates of the runs of a comparison, as fractions of those of the
+        paper; None where it does not say how many it made, or there are no runs."""
+        options = self.frame[self.frame.arm.isin(row.arms)].drop_duplicates("arm").options
+        shares = [self.original and self.original.share(each) for each in options]
+        known = [share for share in shares if share is not None]
+        return (min(known), max(known)) if known else None
 
     def _confidence(self, row: Comparison) -> float:
         return self.plan.confidence(row.family, self.arms)
@@ -157,11 +169,12 @@ def recorded(experiment: Any, plan: Comparisons | None = None) -> Verdicts | Non
     """An experiment's main comparisons, or another of its `plans`, on the runs that decide its
     claims; None where there are none."""
     plan = plan or experiment.comparisons
+    scale = experiment.current(plan.profile)
+    plan = scale.comparisons or plan
     profiles = (plan.profile, plan.by_heart, f"{plan.profile}_next_best")
     runs, few, next_best = (records.runs(experiment.name, profile) for profile in profiles)
     if not runs:
         return None
-    scale = experiment.profile(plan.profile)
     return Verdicts(
         plan,
         records.tidy(runs),
@@ -171,4 +184,5 @@ def recorded(experiment: Any, plan: Comparisons | None = None) -> Verdicts | Non
         first=scale.first,
         next_best=records.tidy(next_best) if next_best else None,
         rate_of=experiment.rate_of,
+        original=experiment.original,
     )

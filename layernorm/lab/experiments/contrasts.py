@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +128,10 @@ class Comparisons:
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"two comparisons have one name: {', '.join(sorted(twice))}")
 
+        said = {row.claim: row.family for row in self.rows}
+        if mixed := [row.name for row in self.rows if row.claim and said[row.claim] != row.family]:
+            raise ValueError(f"a claim's rows must be of one family: {', '.join(mixed)}")
+
     def confidence(self, family: str, arms: Iterable[str]) -> float:
         """That of each interval: the family's comparisons among these arms share the 5%."""
         count = sum(row.family == family and set(row.arms) <= set(arms) for row in self.rows)
@@ -140,6 +144,28 @@ class Comparisons:
         """The rows of each claim."""
         said = dict.fromkeys(row.claim for row in self.rows if row.claim)
         return {claim: [row for row in self.rows if row.claim == claim] for claim in said}
+
+
+def families(rows: Iterable[Comparison], *primary: str) -> tuple[Comparison, ...]:
+    """These rows, the named ones as the primary family and all others as the exploratory one.
+
+    A claim that a primary row decides is decided by such rows alone; its others are shown without
+    it. Raises `ValueError` for a name that no row has.
+
+    >>> layer, rms = (Comparison(a, less(a, "none", "x"), Margin(1, "", "", "")) for a in "lr")
+    >>> [row.family for row in families([layer, rms], "l")]
+    ['primary', 'exploratory']
+    """
+    rows = tuple(rows)
+    if unknown := set(primary) - {row.name for row in rows}:
+        raise ValueError(f"no comparison has the name {', '.join(sorted(unknown))}")
+    decided = {row.claim for row in rows if row.name in primary}
+    return tuple(
+        replace(row, family="primary")
+        if row.name in primary
+        else replace(row, family="exploratory", claim=None if row.claim in decided else row.claim)
+        for row in rows
+    )
 
 
 def less(favored: str, other: str, metric: Any) -> Contrast:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -15,6 +16,11 @@ from layernorm.lab.experiments.contrasts import Comparisons
 from layernorm.lab.experiments.options import CommonOptions, make
 
 TUNING_SEED = 1000  # used for nothing else
+TWO_STAGES: dict[str, Any] = {  # seeds of a plan whose first ten say how many follow
+    "seeds": tuple(range(100, 120)),
+    "tuning_seeds": (TUNING_SEED, 1001, 1002),
+    "first": 10,
+}
 
 
 class Task(Protocol):
@@ -48,6 +54,7 @@ class Profile:
     comparisons alone have one tuning seed and at most five others.
 
     `comparisons`: its own, where it asks something else than the experiment's main profile.
+    `before`: the plan of the runs that are published until those of this one are.
     """
 
     arms: tuple[str, ...] = ()
@@ -59,14 +66,16 @@ class Profile:
     tuning_share: float = 1.0
     first: int | None = None
     comparisons: Comparisons | None = None
+    before: Profile | None = None
 
 
 @dataclass(frozen=True)
 class Original:
     """The paper's own experiment, for the box at the head of its chapter.
 
-    `updates`: of a run; None where the paper does not say. `ours`: our data. `shown`: the options
-    that describe our setup. `rows`: the comparisons that answer the claim.
+    `updates`: of a run, on batches of `batch_size`; None where the paper does not say. `ours`: our
+    data. `shown`: the options that describe our setup. `rows`: the comparisons that answer the
+    claim.
     """
 
     claim: str
@@ -78,6 +87,15 @@ class Original:
     result: str
     shown: tuple[str, ...]
     rows: tuple[str, ...]
+    batch_size: int | None = None
+
+    def share(self, options: Mapping[str, Any]) -> float | None:
+        """The updates of a run as a fraction of the paper's, or, in batches of another size, its
+        epochs as one of the paper's; None where the paper does not say."""
+        if self.updates is None:
+            return None
+        size = options["batch_size"] / self.batch_size if self.batch_size else 1
+        return options["updates"] * size / self.updates
 
 
 @dataclass(frozen=True)
@@ -130,10 +148,7 @@ class Experiment:
                 raise ValueError(f"{name} must be a metric of validation examples, got {metric!r}")
         if tuned_on != self.tuned_on and tuned_on not in self.averaged:
             raise ValueError(f"averaged must hold {tuned_on!r}, which learning rates depend on")
-        profiles = {
-            name: replace(profile, arms=profile.arms or tuple(self.arms))
-            for name, profile in self.profiles.items()
-        }
+        profiles = {name: self._with_arms(profile) for name, profile in self.profiles.items()}
         object.__setattr__(self, "profiles", profiles)
         for profile in profiles.values():
             for arm in (*profile.arms, *profile.of_arm):
@@ -142,9 +157,22 @@ class Experiment:
             for arm in (arm for row in plan.rows for arm in row.arms):
                 known("arm", arm, self.arms)
 
+    def _with_arms(self, profile: Profile) -> Profile:
+        before = profile.before and self._with_arms(profile.before)
+        return replace(profile, arms=profile.arms or tuple(self.arms), before=before)
+
     def profile(self, name: str) -> Profile:
         """Raises `ValueError` for an unknown one."""
         return self.profiles[known("profile", name, self.profiles)]
+
+    def current(self, name: str) -> Profile:
+        """The plan of a profile's published runs: `before`, until there are some of its own."""
+        profile = self.profile(name)
+        if profile.before is None:
+            return profile
+        with records.published_only():
+            seeds = {run.config["seed"] for run in records.runs(self.name, name)}
+        return profile if seeds & {*profile.seeds} else profile.before
 
     def compared(self, profile: str) -> Comparisons:
         """The comparisons of a profile's runs."""
@@ -206,6 +234,10 @@ class Config:
 
     def key(self) -> str:
         """The key that matches a run and its record; it needs no data."""
+        return self._key
+
+    @cached_property
+    def _key(self) -> str:
         return records.key(self.plain())
 
     def in_profile(self, profile: str) -> Config:

@@ -12,6 +12,7 @@ from layernorm.lab.analysis.statistics import Interval
 from layernorm.lab.experiments.contrasts import Comparison
 
 INCONCLUSIVE, DEPENDS, NOT_BETTER = "inconclusive", "depends", "not better here"
+EXPLORATORY = "exploratory"  # shown with its interval, and no verdict
 
 
 def verdict(low: float, high: float, margin: float, says: str = "better") -> str:
@@ -45,6 +46,8 @@ class Judged:
 
     @property
     def verdict(self) -> str:
+        if self.row.family == EXPLORATORY:
+            return EXPLORATORY
         return INCONCLUSIVE if self.problem else self._at(self.row.margin.size)
 
     def _at(self, margin: float) -> str:
@@ -62,7 +65,7 @@ class Judged:
 
     def notes(self) -> list[str]:
         """The margins of this verdict; of an open one also its sign, and what may still be."""
-        if self.problem:
+        if self.problem or self.verdict == EXPLORATORY:
             return []
         m, d = self.row.margin.size, self.difference
         low, high = self.margins()
@@ -77,6 +80,6 @@ class Judged:
         return said
 
     def __str__(self) -> str:
-        m = self.row.margin
+        m, notes = self.row.margin, self.notes()
         shown = f"{self.difference:.3g} {m.unit}, margin {m.size:g}: " if self.difference else ""
-        return f"{shown}{self.verdict}" + f" ({'; '.join(self.notes())})" * (not self.problem)
+        return f"{shown}{self.verdict}" + f" ({'; '.join(notes)})" * bool(notes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import isfinite, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
@@ -15,6 +16,7 @@ from layernorm.lab.experiments.contrasts import Comparisons
 from layernorm.lab.experiments.experiment import TUNING_SEED, Config, Experiment, Profile, known
 from layernorm.lab.records import Record
 
+Rates = Mapping[str, list[float]]  # by arm: its own, the next best one; empty before they are known
 EXTENSIONS = 3  # how often a grid of learning rates grows where an edge wins
 
 
@@ -27,7 +29,7 @@ class Sweep:
     from the best in `<profile>_next_best`. Seeds are planned in two stages where the profile says
     so, unless others are given. `arms` and `seeds` default to the plan's; `options` override it for
     every run; a `learning_rate` among them leaves nothing to tune. `by_heart=False`: without the
-    runs by heart.
+    runs by heart. `published=True`: as the published runs were planned (`Experiment.current`).
 
     Raises `ValueError` for an unknown experiment, profile, arm or option, a value that does not
     fit, an arm or seed that is given twice, and a seed of the tuning.
@@ -39,6 +41,7 @@ class Sweep:
     seeds: tuple[int, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
     by_heart: bool = True
+    published: bool = False
 
     def __post_init__(self) -> None:
         for arm in self.arms:
@@ -56,17 +59,23 @@ class Sweep:
             if self.by_heart:
                 self._few(arm, 1e-3)
 
-    @property
+    @cached_property
     def plan(self) -> Experiment:
         return get(self.experiment)
 
-    @property
+    @cached_property
     def scale(self) -> Profile:
-        return self.plan.profile(self.profile)
+        choose = self.plan.current if self.published else self.plan.profile
+        return choose(self.profile)
 
     @property
     def compared(self) -> Comparisons:
-        return self.plan.compared(self.profile)
+        return self.scale.comparisons or self.plan.comparisons
+
+    @cached_property
+    def _made(self) -> dict[tuple, Config]:
+        """The configurations that were asked for, which are checked once."""
+        return {}
 
     @property
     def first(self) -> int | None:
@@ -75,15 +84,25 @@ class Sweep:
 
     def config(self, arm: str, seed: int, rate: float, **options: object) -> Config:
         values = {**self.options, "learning_rate": rate, **options}
-        return self.plan.config(self.profile, arm, seed, **values)
+        asked = arm, seed, repr(values)
+        if asked not in self._made:
+            self._made[asked] = self.plan.config(self.profile, arm, seed, **values)
+        return self._made[asked]
+
+    def _beside(self, kind: str, arm: str, seed: int, rate: float, **options: object) -> Config:
+        """A configuration of the profile `<profile>_<kind>`."""
+        asked = kind, arm, seed, rate, repr(options)
+        if asked not in self._made:
+            one = self.config(arm, seed, rate, **options)
+            self._made[asked] = one.in_profile(f"{self.profile}_{kind}")
+        return self._made[asked]
 
     def tuned_as(self, arm: str) -> str:
         """The arm whose learning rate this one takes: its own, unless the plan says another."""
         return self.plan.rate_of.get(arm, arm)
 
     def _few(self, arm: str, rate: float) -> Config:
-        few = self.config(arm, TUNING_SEED, rate, **self.plan.by_heart(arm))
-        return few.in_profile(f"{self.profile}_overfit")
+        return self._beside("overfit", arm, TUNING_SEED, rate, **self.plan.by_heart(arm))
 
     def _tuning(self, arm: str, seed: int, rate: float) -> Config:
         whole = self.config(arm, seed, rate)
@@ -91,7 +110,7 @@ class Sweep:
             name: max(1, round(self.scale.tuning_share * getattr(whole.options, name)))
             for name in ("updates", "evaluations")
         }
-        return self.config(arm, seed, rate, **shorter).in_profile(f"{self.profile}_tuning")
+        return self._beside("tuning", arm, seed, rate, **shorter)
 
     def _tuning_seeds(self, arm: str) -> tuple[int, ...]:
         """All, or one if seeds are planned and no primary arm takes this one's rate."""
@@ -110,7 +129,7 @@ class Sweep:
         for rate in sorted(tried):
             keys = [self._tuning(arm, seed, rate).key() for seed in self._tuning_seeds(arm)]
             if all(key in done for key in keys):
-                found[rate] = [done[key].result["final"][self.plan.tuned_on] for key in keys]
+                found[rate] = [metric(done[key], self.plan.tuned_on) for key in keys]
         return found
 
     def rates(self, done: Mapping[str, Record], arm: str) -> list[float]:
@@ -151,9 +170,9 @@ class Sweep:
     def wanted(self, done: Mapping[str, Record]) -> list[Config]:
         """The runs that can be started now, given those done (by key)."""
         wanted: dict[str, Config] = {}
-        counts = self.counts(done)
-        for arm in self.arms:
-            rates = self.rates(done, arm)
+        chosen = self._chosen(done)
+        counts = self._counts(done, chosen)
+        for arm, rates in chosen.items():
             configs = self._finals(arm, rates, counts[arm]) if rates else self._to_tune(done, arm)
             wanted |= {key: config for config in configs if (key := config.key()) not in done}
         return list(wanted.values())
@@ -175,16 +194,26 @@ class Sweep:
     def _next_best(self, arm: str, rates: list[float], count: int) -> list[Config]:
         if arm not in self.compared.primary_arms():
             return []
-        configs = self._best(arm, rates[1:], count)
-        return [config.in_profile(f"{self.profile}_next_best") for config in configs]
+        return [
+            self._beside("next_best", arm, seed, rate)
+            for rate in rates[1:]
+            for seed in self.seeds[:count]
+        ]
+
+    def _chosen(self, done: Mapping[str, Record]) -> Rates:
+        """Each arm's learning rates, as `rates` gives them."""
+        return {arm: self.rates(done, arm) for arm in self.arms}
 
     def counts(self, done: Mapping[str, Record]) -> dict[str, int]:
         """The number of seeds of each arm; of the first stage, until that one is done."""
+        return self._counts(done, self._chosen(done))
+
+    def _counts(self, done: Mapping[str, Record], chosen: Rates) -> dict[str, int]:
         if self.first is None:
             return dict.fromkeys(self.arms, len(self.seeds))
         primary = self.compared.primary_arms()
         counts = {arm: self.first if arm in primary else EXPLORED for arm in self.arms}
-        found = self.verdicts(done, counts)
+        found = self._verdicts(done, counts, chosen)
         for row in found.rows.values():
             if set(row.arms) <= set(self.arms):
                 count = found.count(row) or 0
@@ -193,38 +222,46 @@ class Sweep:
 
     def runs(self, done: Mapping[str, Record]) -> list[Record]:
         """The runs that the comparison is made of, as far as they are done."""
-        return self._done(done, self.counts(done), self._best)
+        chosen = self._chosen(done)
+        return self._done(done, self._counts(done, chosen), chosen, self._best)
 
     def few(self, done: Mapping[str, Record]) -> list[Record]:
         """The runs on a few examples, as far as they are done."""
+        return self._few_done(done, self._chosen(done))
+
+    def _few_done(self, done: Mapping[str, Record], chosen: Rates) -> list[Record]:
         no_matter = dict.fromkeys(self.arms, 0)
-        return self._done(done, no_matter, lambda arm, rates, _: [self._few(arm, rates[0])])
+        return self._done(done, no_matter, chosen, lambda arm, rates, _: [self._few(arm, rates[0])])
 
     def _done(
         self,
         done: Mapping[str, Record],
         counts: Mapping[str, int],
+        chosen: Rates,
         kind: Callable[[str, list[float], int], list[Config]],
     ) -> list[Record]:
         """The runs of a kind, as far as they are done."""
         configs = (
             config
-            for arm in self.arms
-            if (rates := self.rates(done, arm))
+            for arm, rates in chosen.items()
+            if rates
             for config in kind(arm, rates, counts[arm])
         )
         return [done[key] for config in configs if (key := config.key()) in done]
 
-    def verdicts(
-        self, done: Mapping[str, Record], counts: dict[str, int] | None = None
-    ) -> Verdicts:
+    def verdicts(self, done: Mapping[str, Record]) -> Verdicts:
         """The plan's comparisons on the runs that are done."""
-        counts = counts or self.counts(done)
-        next_best = self._done(done, counts, self._next_best)
+        chosen = self._chosen(done)
+        return self._verdicts(done, self._counts(done, chosen), chosen)
+
+    def _verdicts(
+        self, done: Mapping[str, Record], counts: Mapping[str, int], chosen: Rates
+    ) -> Verdicts:
+        next_best = self._done(done, counts, chosen, self._next_best)
         return Verdicts(
             self.compared,
-            records.tidy(self._done(done, counts, self._best)),
-            records.tidy(self.few(done)),
+            records.tidy(self._done(done, counts, chosen, self._best)),
+            records.tidy(self._few_done(done, chosen)),
             self.scale.arms,
             self.seeds,
             first=self.first,
@@ -236,6 +273,19 @@ class Sweep:
 def ranked(values: Mapping[float, list[float]]) -> list[float]:
     """Learning rates from the lowest mean to the highest; of equals the lowest rate first."""
     return sorted(sorted(values), key=lambda rate: fmean(values[rate]))
+
+
+def metric(run: Record, name: str) -> float:
+    """A final metric of a run. Raises `RecordError`, with the run's names, if it lacks it."""
+    final = run.result["final"]
+    if name not in final:
+        which = " ".join(str(run.config[part]) for part in ("experiment", "profile", "arm"))
+        raise records.RecordError(
+            f"the record of {which}, seed {run.config['seed']}, has no final metric {name!r}, only "
+            f"{', '.join(final)}; delete {records.path(run.config)} (or the published run) and "
+            "make it again"
+        )
+    return final[name]
 
 
 def finished(experiment: str, root: str | Path | None = None) -> dict[str, Record]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from layernorm.lab import records
 from layernorm.lab.analysis import statistics
 from layernorm.lab.experiments import compare, get
-from layernorm.lab.experiments.planning import Sweep
+from layernorm.lab.experiments.planning import Sweep, metric
 
 if TYPE_CHECKING:
     import pandas
 
+    from layernorm.lab.experiments.box import Box
     from layernorm.lab.experiments.experiment import Experiment
+    from layernorm.lab.experiments.judged import Judged
 
 HEAD = ["arm", "learning rate", "runs", "diverged", "ms/update"]
 
@@ -51,8 +53,9 @@ def _by_arm(sweep: Sweep, done: Mapping[str, records.Record]) -> dict[str, list[
 
 def _primary(run: records.Record) -> float:
     """Infinite for a run that diverged, even where it is measured after the last update only."""
-    metric = get(run.config["experiment"]).primary
-    return math.inf if run.result["diverged_at"] is not None else run.result["final"][metric]
+    if run.result["diverged_at"] is not None:
+        return math.inf
+    return metric(run, get(run.config["experiment"]).primary)
 
 
 def _interval(values: list[float]) -> str:
@@ -76,45 +79,56 @@ def verdicts(sweep: Sweep, done: Mapping[str, records.Record]) -> list[list[str]
     return rows
 
 
-def box(experiment: Experiment, arm: str = "layer") -> pandas.DataFrame:
-    """The paper's experiment beside ours: its claim, data, setup, updates, seeds and result.
+def box(experiment: Experiment, arm: str = "layer") -> Box:
+    """The paper's experiment beside ours: its claim, data, setup, updates, seeds and result, which
+    is "not measured yet" while there are no published runs.
 
-    Raises `ValueError` for an experiment that repeats none, or has no published runs.
+    Raises `ValueError` for an experiment that repeats none.
     """
-    import pandas
+    from layernorm.lab.experiments.box import Box
 
     if experiment.original is None:
         raise ValueError(f"{experiment.name} repeats no experiment of the paper: it has no box")
 
     paper, plan = experiment.original, experiment.comparisons
-    scale = experiment.profile(plan.profile)
+    scale = experiment.current(plan.profile)
     options = experiment.config(plan.profile, arm, scale.seeds[0]).options
     ours = options.model_dump()
-    share = f" ({options.updates / paper.updates:.2%} of the paper's)" if paper.updates else ""
-    if (found := compare.recorded(experiment)) is None:
-        raise ValueError(
-            f"{experiment.name} has no published runs; make them with `layernorm sweep "
-            f"{experiment.name} --profile {plan.profile}` and `layernorm records add`"
-        )
-    results = [
-        f"{name}: {one.difference:.2g} {one.row.margin.unit}, {one.verdict}"
-        for name, one in ((name, found[name]) for name in paper.rows)
-    ]
+    share = paper.share(ours)
+    found = compare.recorded(experiment)
+    if found is None:
+        results = ["not measured yet"]
+        seeds = f"{scale.first or len(scale.seeds)} at first, planned"
+    else:
+        results = [_result(name, found[name]) for name in paper.rows]
+        seeds = _numbers(one.difference.n for one in found.values() if one.difference)
     rows = {
         "claim": (paper.claim, experiment.question),
         "data": (paper.data, paper.ours),
         "setup": (paper.setup, ", ".join(f"{name} {ours[name]}" for name in paper.shown)),
         "updates": (
             f"{paper.updates:,}" if paper.updates else "not said",
-            f"{options.updates:,}{share}",
+            f"{options.updates:,}" + (f" ({share:.2%} of the paper's)" if share else ""),
         ),
         "seeds": (
             paper.seeds,
-            f"{len(scale.seeds)}, learning rates tuned on {len(scale.tuning_seeds)} more",
+            f"{seeds}, learning rates tuned on {len(scale.tuning_seeds)} more",
         ),
-        "result": (paper.result, "; ".join(results)),
+        "result": (paper.result, "\n".join(results)),
     }
-    return pandas.DataFrame.from_dict(rows, orient="index", columns=["the paper", "here"])
+    return Box.from_dict(rows, orient="index", columns=["the paper", "here"])
+
+
+def _result(name: str, one: Judged) -> str:
+    if one.difference is None:
+        return f"{name}: {one.verdict}"
+    return f"{name}: {one.difference:.2g} {one.row.margin.unit}, {one.verdict}"
+
+
+def _numbers(counts: Iterable[int]) -> str:
+    """The least and the greatest of these numbers of seeds."""
+    ends = sorted(counts)
+    return " to ".join(map(str, dict.fromkeys((ends[0], ends[-1])))) if ends else "none yet"
 
 
 def table(found: compare.Verdicts, *names: str) -> pandas.DataFrame:
@@ -125,6 +139,7 @@ def table(found: compare.Verdicts, *names: str) -> pandas.DataFrame:
         name: {
             "difference": f"{one.difference:.3g}" if one.difference else "",
             "level": f"{one.confidence:.2%}",
+            "n": one.difference.n if one.difference else "",
             "margin": f"{one.row.margin.size:g} {one.row.margin.unit}",
             "verdict": one.verdict,
         }

@@ -15,10 +15,11 @@ imported at first use.
 What cannot be seen is taken as more than was used: a class counts whole, its methods with it; so do
 a function's own lines, both sides of a test that the values do not decide, and a module that is
 passed on. Of `getattr(module, name)` those are taken whose name is an argument in what is reached,
-of `import_module(f"package.{name}")` those whose name stands there as a string; all where there is
-none. Statements of a module that bind nothing count with all of it, functions that are registered
-at a definition (`@operator.register_fake`) with that one. Not seen are a module that changes
-another one, and what is found by other means, such as entry points.
+of `import_module(f"package.{name}")` and `iter_modules` those whose name, or its beginning with an
+underscore at the end, stands there as a string; all where there is none. Statements of a module
+that bind nothing count with all of it, functions that are registered at a definition
+(`@operator.register_fake`) with that one. Not seen are a module that changes another one, and what
+is found by other means, such as entry points.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class Code(Names):
             if link.kind == "attribute":
                 chosen = known or list(self.whole(link.module))
             elif link.kind == "discovery":
-                chosen = self._of_modules(f"{link.module}.", None, keep)
+                chosen = self._of_modules(f"{link.module}.", strings, keep)
             elif link.kind == "import":
                 chosen = self._of_modules(link.module, strings, keep)
             else:
@@ -140,7 +141,7 @@ class Code(Names):
             new += fresh
         return new
 
-    def _of_modules(self, beginning: str, strings: Collection[str] | None, keep) -> list[Name]:
+    def _of_modules(self, beginning: str, strings: Collection[str], keep) -> list[Name]:
         package, _, rest = beginning.rpartition(".")
         if self.path(beginning):
             return list(self.whole(beginning))
@@ -148,7 +149,8 @@ class Code(Names):
         if folder is None or folder.stem != "__init__":
             return []
         names = sorted(p.stem for p in folder.parent.glob(f"{rest}*") if p.suffix in (".py", ""))
-        named = [name for name in names if strings is not None and name in strings]
+        starts = tuple(text for text in strings if text.endswith("_") and text.strip("_"))
+        named = [name for name in names if name in strings or name.startswith(starts)]
         modules = [f"{package}.{name}" for name in named or names if not name.startswith("__")]
         return [name for module in modules if keep(module) for name in self.whole(module)]
 

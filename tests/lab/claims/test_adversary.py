@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from layernorm.lab.claims import adversary
+from layernorm.lab.claims import adversary, checks
 
 SMALL = [(torch.full((1, 4), 0.1).double(),)] * 3
 LARGE = (torch.tensor([[9.0, 0, 0, 0]]).double(),)
@@ -48,6 +48,52 @@ def test_the_climb_finds_what_draws_do_not_and_leaves_no_trace():
     found = adversary.searched(0.11, "It is small.", size, SMALL, {})
     assert found.evidence.endswith("broken by the climb.")
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def along_a_hidden_direction(a):
+    """How far a case points along one of 400 directions: 1 at most, 0.05 for most of them."""
+    hidden = torch.sin(torch.arange(400.0)).double()
+    return (a @ hidden / (a.norm(dim=-1) * hidden.norm())).max()
+
+
+def test_the_ascent_finds_what_neither_draws_nor_the_random_climb_do():
+    torch.manual_seed(0)
+    draws = [(torch.randn(1, 400).double(),) for _ in range(100)]
+    missed = adversary.searched(0.9, "So it is.", lambda a: along_a_hidden_direction(a).item(),
+                                draws, {})  # fmt: skip
+    assert missed.verdict == "held"
+    assert "ascent" not in missed.evidence
+    found = adversary.searched(0.9, "So it is.", along_a_hidden_direction, draws, {})
+    assert found.verdict == "refuted"
+    assert found.evidence.endswith("an ascent along the gradient, 0 cases of the adversary; "
+                                   "broken by the ascent.")  # fmt: skip
+
+
+def test_neither_climb_leaves_the_condition():
+    def below_two(a):
+        return bool((a.abs() < 2).all())
+
+    draws = [(torch.ones(1, 4).double(),)]
+    found = adversary.searched(2.0, "It is small.", lambda a: a.abs().max(), draws, {},
+                               ("it is below 2", below_two))  # fmt: skip
+    assert found.verdict == "held"
+    assert 1.5 < found.numbers["largest"] < 2
+
+
+def test_an_ascent_where_there_is_no_slope_stops():
+    assert adversary.ascend(lambda a: 3.0, (torch.ones(2),)) == 3
+    flat = (torch.ones(2).double(),)
+    assert adversary.ascend(lambda a: (0 * a).sum(), flat) == 0
+    assert adversary.ascend(lambda a: math.inf if a.sum() > 3 else a.sum(), flat) == math.inf
+
+
+def test_seeds_of_a_check_follow_from_the_one_it_began_with():
+    found = []
+    for seed in (0, 3):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            found.append(list(checks.seeds(2)))
+    assert found == [[1, 2], [3001, 3002]]
 
 
 @pytest.mark.parametrize("units", [*adversary.SIZES, 64])

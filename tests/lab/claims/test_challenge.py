@@ -20,6 +20,15 @@ from layernorm.lab.experiments.planning import Sweep
 from layernorm.lab.experiments.sweep import carry_out
 
 
+@pytest.fixture
+def real_claims():
+    """The book's own claims by id, of before `toy` puts others in their place."""
+    return BOOK
+
+
+BOOK = {claim.id: claim for claim in claims.all()}
+
+
 @pytest.fixture(autouse=True)
 def toy(monkeypatch, tmp_path):
     claims.all()
@@ -122,12 +131,50 @@ def test_times_are_measured_again_and_read_alone(toy, monkeypatch):
             records.save(records.new({**config, "seed": 0, "options": {}}, result, {}), root)
             yield each, []
 
-    monkeypatch.setattr(challenge, "_cases", lambda id: (case,))
+    monkeypatch.setattr(challenge, "_cases", lambda claim: (case,))
     monkeypatch.setattr(measure, "run", run)
     answer = challenge.challenge("quick/mlp_cpu", root=toy / "fresh")
     assert (answer.published.evidence, answer.fresh.evidence) == ("0 times.", "1 times.")
     with pytest.raises(ValueError, match="rests on times, which have none"):
         challenge.challenge("quick/mlp_cpu", (1,), root=toy)
+
+
+@pytest.mark.parametrize(
+    ("id", "benchmarks"),
+    [
+        ("no-significant-cost-per-step/recurrent_cpu", {"recurrent"}),
+        ("slower-per-update/recurrent_cpu", {"recurrent"}),
+        ("slower-per-update/mlp_cpu", {"training"}),
+        ("moments-slower-than-products/cpu", {"training"}),
+    ],
+)
+def test_a_claim_about_times_knows_what_to_measure(real_claims, id, benchmarks):
+    cases = challenge._cases(real_claims[id])
+    assert {case.benchmark for case in cases} == benchmarks
+    assert all(case.device == "cpu" for case in cases)
+
+
+@pytest.mark.parametrize(
+    ("id", "message"),
+    [
+        ("slower-per-update/gpu", "needs a machine with a GPU"),
+        ("slower-per-update/mnist", "`layernorm sweep mnist` takes them again"),
+    ],
+)
+def test_what_cannot_be_measured_here_is_said(real_claims, id, message):
+    with pytest.raises(claims.ClaimError, match=message):
+        challenge._cases(real_claims[id])
+
+
+def test_a_run_that_fails_is_told_in_one_line(toy, compared, monkeypatch):
+    failure = type("Failure", (), {"reason": "no\nroom", "log": "a.log"})()
+    failure.config = type("Config", (), {"arm": "layer"})()
+    outcome = type("Outcome", (), {"failed": {"key": failure}, "done": {}})()
+    monkeypatch.setattr(challenge, "carry_out", lambda *args, **options: outcome)
+    refused = CliRunner().invoke(app, ["challenge", compared.id, "--out", str(toy)])
+    assert refused.exit_code == 1
+    assert refused.stderr.splitlines()[-1].endswith("layer failed: no room (log: a.log)")
+    assert "Traceback" not in refused.output
 
 
 def test_what_has_no_verdict_cannot_be_challenged(toy):

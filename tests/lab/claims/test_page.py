@@ -48,14 +48,27 @@ def test_bad_sources_and_verdicts_are_refused():
         page.errata(DECIDED, "paper", "wrong")
 
 
-def test_statements_count_what_waits():
-    some = sources.load()["summary B"].statements[1].claims[0]
+COLUMNS = ["decided", "partly decided", "undecided", "uncheckable"]
+
+
+@pytest.mark.parametrize("verdict", ["not yet tested", "inconclusive"])
+def test_statements_count_what_is_open(verdict):
     table = page.statements(Decided([]))
-    assert (table["partly open"] == 0).all()
-    sums = table[["decided", "partly open", "uncheckable"]].sum(axis=1)
-    assert (sums == table["statements"]).all()
-    waiting = Decided([entry(some, "not yet tested", "summary B", kind="experiment")])
-    assert page.statements(waiting).loc["summary B", "partly open"] == 1
+    assert (table[["partly decided", "undecided"]] == 0).to_numpy().all()
+    assert (table[COLUMNS].sum(axis=1) == table["statements"]).all()
+    ids = sources.load()["summary B"].statements[1].claims
+    reason = "Few runs." if verdict == "inconclusive" else None
+    found = [(entry(id, "held", "summary B", kind="experiment")[0], Finding(verdict, reason=reason))
+             for id in ids]  # fmt: skip
+    one, every = (page.statements(Decided(found[:n])).loc["summary B"] for n in (1, None))
+    assert (one["partly decided"], one["undecided"]) == (1, 0)
+    assert (every["partly decided"], every["undecided"]) == (0, 1)
+
+
+def test_the_verdicts_of_a_source_are_counted():
+    found = page.verdicts_of(DECIDED, "summary")
+    assert {k: n for k, n in found.items() if n} == {"refuted": 1, "not yet tested": 1}
+    assert sum(page.verdicts_of(DECIDED, "paper", "summary").values()) == 3
 
 
 def test_each_claim_has_a_row_in_the_table_of_its_chapter():
@@ -87,7 +100,7 @@ def test_links_lead_to_the_chapters_of_the_book():
     toc = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text(encoding="utf-8"))
     files = [c["file"] for part in toc["parts"] for c in part["chapters"]]
     chapters = {f.removeprefix("notebooks/") for f in files if f.startswith("notebooks/")}
-    assert set(page.PAGES.values()) == chapters - {"the-ledger"}
+    assert set(page.PAGES.values()) == chapters - {"the-ledger", "ten-implementations"}
 
 
 def test_the_address_with_a_number_leads_to_the_one_without():

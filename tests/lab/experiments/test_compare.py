@@ -256,6 +256,36 @@ def test_rows_with_one_claim_are_its_conditions():
     } == {"x": ["1", "3"]}
 
 
+def test_what_is_not_named_primary_is_exploratory():
+    claim, other = Said("x", "X."), Said("y", "Y.")
+    rows = (
+        Comparison("1", less("a", "b", "loss"), ABOUT, claim),
+        Comparison("2", less("a", "c", "loss"), ABOUT, claim),
+        Comparison("3", less("b", "c", "loss"), ABOUT, other),
+    )
+    found = contrasts.families(iter(rows), "1")
+    assert [row.family for row in found] == ["primary", "exploratory", "exploratory"]
+    assert [row.claim for row in found] == [claim, None, other]  # a claim's rows are of one family
+    plan = Comparisons(found)
+    assert plan.confidence("primary", "abc") == pytest.approx(0.95)
+    assert plan.confidence("exploratory", "abc") == pytest.approx(0.975)
+    assert plan.primary_arms() == {"a", "b"}
+    with pytest.raises(ValueError, match="no comparison has the name 4"):
+        contrasts.families(rows, "1", "4")
+    mixed = (found[0], contrasts.replace(found[1], claim=claim))
+    with pytest.raises(ValueError, match="a claim's rows must be of one family"):
+        Comparisons(mixed)
+
+
+@pytest.mark.parametrize("values", [(-3.0, -3.1), (0.1, 0.2), (3.0, 3.1)])
+def test_an_exploratory_comparison_has_an_interval_and_no_verdict(values):
+    found = shifted(values, family="exploratory")["a - b"]
+    assert found.verdict == "exploratory"
+    assert found.notes() == []
+    assert str(found).endswith("nats, margin 1: exploratory")
+    assert found.difference.n == 2
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

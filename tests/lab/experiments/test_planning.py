@@ -400,3 +400,48 @@ def test_a_profile_can_compare_something_else_than_the_main_one(plan):
     assert list(sweep.verdicts(done)) == ["batch against none"]
     with pytest.raises(ValueError, match="unknown arm"):
         plan("plain", comparisons=toy_experiment.compared(x=("layer", "nobody")))
+
+
+def test_rates_are_chosen_once_for_each_question(plan, monkeypatch):
+    plan("book", **TWO_STAGES)
+    sweep = Sweep("toy", "book")
+    _, done = carried_out(sweep, of_seed)
+    asked, rates = [], Sweep.rates
+
+    def counted(self, done, arm):
+        asked.append(arm)
+        return rates(self, done, arm)
+
+    monkeypatch.setattr(Sweep, "rates", counted)
+    for question in (sweep.wanted, sweep.runs, sweep.verdicts):
+        question(done)
+        assert sorted(asked) == sorted(sweep.arms)
+        asked.clear()
+
+
+def test_a_record_that_lacks_a_metric_is_refused_by_name():
+    sweep = Sweep("toy", "book", ("none",))
+    _, done = carried_out(sweep, ran)
+    lame = next(config for config in sweep.wanted({}) if config.profile == "book_tuning")
+    del done[lame.key()].result["final"]["mean_validation_nll"]
+    expected = r"record of toy book_tuning none, seed 1000, has no final metric 'mean_validation_n"
+    with pytest.raises(records.RecordError, match=expected):
+        sweep.wanted(done)
+    _, done = carried_out(sweep, ran)
+    for run in sweep.runs(done):
+        del run.result["final"]["mean_test_nll"]
+    with pytest.raises(records.RecordError, match=r"toy book none, seed 0, .*'mean_test_nll', onl"):
+        report.arms(sweep, done)
+
+
+def test_a_plan_that_is_not_run_yet_is_the_one_before_for_what_is_published(plan, monkeypatch):
+    before = replace(toy_experiment.EXPERIMENT.profiles["book"], seeds=(0, 1))
+    plan("book", **TWO_STAGES, before=before)
+    published = [of_seed(toy_experiment.EXPERIMENT.config("book", "none", 0))]
+    monkeypatch.setattr(records, "runs", lambda *_: published)
+    assert Sweep("toy", "book", published=True).seeds == (0, 1)
+    assert Sweep("toy", "book", published=True).first is None
+    assert Sweep("toy", "book").seeds == TWO_STAGES["seeds"]
+    assert Sweep("toy", "book").first == TWO_STAGES["first"]
+    published.append(of_seed(toy_experiment.EXPERIMENT.config("book", "none", 10)))
+    assert Sweep("toy", "book", published=True).seeds == TWO_STAGES["seeds"]

@@ -10,7 +10,7 @@ from layernorm.lab.benchmarks.measure.case import Shape
 from layernorm.lab.benchmarks.measure.resume import Plan
 from layernorm.lab.benchmarks.measure.words import one_of, positive, some_of
 from layernorm.lab.benchmarks.recurrent.case import MODES, ON_CPU, PAIR, GpuCase, RecurrentCase
-from layernorm.lab.benchmarks.recurrent.subjects import BASELINE, KINDS, ON_GPU
+from layernorm.lab.benchmarks.recurrent.subjects import BASELINE, KINDS, ON_GPU, SUBJECTS, WITHOUT
 
 SHAPES: tuple[Shape, ...] = (  # T steps, B sequences, I inputs, H units
     (50, 32, 128, 128),
@@ -45,7 +45,8 @@ def plan(
     with_memory: bool = True,
     profile: str | None = None,
 ) -> Plan:
-    """The cases that these words describe; None: all shapes, all subjects, torch's threads.
+    """The cases that these words describe; None: all shapes, all subjects, torch's threads. A
+    subject that a kind does not have is left out of its cases.
 
     With huge pages besides ordinary ones, the second time is for ours and torch's alone; memory is
     that of ours and torch's in training without huge pages.
@@ -55,7 +56,8 @@ def plan(
     """
     one_of("kind", kind, [*KINDS, "both"])
     one_of("mode", mode, [*MODES, "both"])
-    names = some_of("subjects", subjects, ON_CPU, ON_CPU)
+    known = (*ON_CPU, WITHOUT)
+    names = some_of("subjects", subjects, known, known)
     most = os.cpu_count() or 1
     if threads is not None and not 1 <= threads <= most:
         raise ValueError(f"threads: expected 1 to {most}, got {threads}")
@@ -67,7 +69,7 @@ def plan(
     cases = tuple(
         RecurrentCase(
             one_kind, shape, mode=one_mode, profile=profile, rounds=rounds,
-            implementations=tuple(n for n in names if n in PAIR) if again else names,
+            implementations=tuple(n for n in names if n in (PAIR if again else SUBJECTS[one_kind])),
             threads=threads or torch.get_num_threads(), huge_pages=pages,
             with_memory=with_memory and not pages,
         )

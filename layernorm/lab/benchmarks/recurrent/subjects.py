@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from layernorm.lab.benchmarks.recurrent import loops
 from layernorm.recurrent import LayerNormGRU, LayerNormLSTM
 
-OURS, ON_GPU, BASELINE = "ours", "fused", "torch"
+OURS, ON_GPU, BASELINE, WITHOUT = "ours", "fused", "torch", "no gate norms"
 RECURRENT_GAIN = 0.5  # see `fill`
 
 
@@ -60,12 +60,15 @@ _CARRIED = f"weight_ih weight_hh {_NORMS} ln_c_weight ln_c_bias"
 _GRU = f"weight_ih weight_hh bias_ih {_NORMS}"
 _PLAIN = "weight_ih weight_hh bias_ih bias_hh"
 # "loop" is what people write, "script" the same compiled by TorchScript, "plain loop" a loop
-# without norms, written alike: what the norms themselves cost.
+# without norms, written alike: what the norms themselves cost in a loop. "no gate norms" is our C++
+# without the norms over the gates, 8H of the 9H numbers that it normalizes in a row and step; the
+# norm of the cell stays, since the C++ has no form without it, nor one of the GRU without norms.
 SUBJECTS: dict[str, dict[str, Subject]] = {
     "lstm": {
         OURS: Subject(LayerNormLSTM, loops.ln_lstm),
         ON_GPU: Subject(partial(LayerNormLSTM, backend="fused"), loops.ln_lstm),
         BASELINE: Subject(nn.LSTM, loops.lstm, "none"),
+        WITHOUT: Subject(partial(LayerNormLSTM, variant="cell_only"), loops.cell_lstm),
         "loop": Subject(_looped(loops.written_lstm, 4, _CARRIED), loops.carried_lstm),
         "script": Subject(_looped(loops.written_lstm, 4, _CARRIED, True), loops.carried_lstm),
         "definition": Subject(partial(LayerNormLSTM, backend="reference"), loops.ln_lstm),

@@ -1,4 +1,4 @@
-"""The paper and its five summaries as lists of statements, and the claims that decide each.
+"""The paper, its five summaries and others as lists of statements, and the claims that decide each.
 
 Every file `*.yaml` of this folder is a source: its name, its title, and its statements in our
 words. A statement names the claims that decide it, or the reason why nothing can::
@@ -9,14 +9,12 @@ words. A statement names the claims that decide it, or the reason why nothing ca
       - says: "Table 1: which method is invariant under what."
         claims:
           section 5.1, table 1: [table-1-row-batch, table-1-row-weight]
-      - says: Slower updates, faster training.
-        elsewhere: true
-        claims: [slower-per-update/mnist]
       - says: Equations (1) to (4).
         uncheckable: a definition; the chapters follow it
 
 A claim is said by the sources whose statements name it, at the places under which they do so
-(`said_by`), without those statements that are credited to somebody else (`elsewhere`). A place
+(`said_by`). A statement that repeats another source's and is credited to that one alone says
+`elsewhere: true`; what no more than others say of the paper's method is their own source. A place
 `this book` stands beside others where a claim goes beyond what they say.
 """
 
@@ -59,7 +57,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Source:
-    """The paper or a summary."""
+    """The paper, a summary, or the others."""
 
     name: str
     title: str

@@ -18,6 +18,8 @@ bilinear term and W_m.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -28,6 +30,7 @@ from torch.nn.functional import cross_entropy
 
 from layernorm.lab.analysis.networks import rescale_lstm_
 from layernorm.lab.data.cloze import Stories, World, draw, permuted
+from layernorm.lab.experiments.attentive_reader.news import News, news
 from layernorm.lab.experiments.batches import Shuffled, generator
 from layernorm.modules import BatchNorm
 from layernorm.recurrent import BatchNormLSTM, LayerNormLSTM
@@ -219,29 +222,61 @@ def held_out(world: World, cases: int) -> dict[str, Stories]:
     return {name: draw(world, cases, generator(seed)) for name, seed in parts.items()}
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """Stories from the generator, as `news.News` gives those of CNN."""
+
+    world: World
+
+    @property
+    def vocabulary(self) -> int:
+        return self.world.vocabulary
+
+    @property
+    def entities(self) -> int:
+        return self.world.entities
+
+    @property
+    def longest(self) -> int:
+        return self.world.longest
+
+    def held_out(self, cases: int) -> dict[str, Stories]:
+        return held_out(self.world, cases)
+
+    def fixed(self, cases: int, seed: int) -> Stories:
+        return draw(self.world, cases, generator(seed, 0))
+
+    def fresh(self, cases: int, seed: int) -> Callable[[int], Stories]:
+        return lambda step: draw(self.world, cases, generator(seed, step))
+
+
+def source(options) -> Drawn | News:
+    """The options' stories."""
+    return news(options.sentences) if options.data == "cnn" else Drawn(options.world())
+
+
 class AttentiveReader:
     """The task: name who the question asks about. Every update sees fresh stories, or, with
     `examples`, those of a fixed set."""
 
     def __init__(self, options, seed: int, device: torch.device) -> None:
-        self.world, self.seed, self.device = options.world(), seed, device
-        self.batch_size = options.batch_size
-        held = held_out(self.world, options.held_out)
+        told, self.device = source(options), device
+        self.entities, self.fresh = told.entities, told.fresh(options.batch_size, seed)
+        held = told.held_out(options.held_out)
         self.parts = {name: stories.to(device) for name, stories in held.items()}
         self.few = None
         if options.examples is not None:
-            self.few = draw(self.world, options.examples, generator(seed, 0))
+            self.few = told.fixed(options.examples, seed)
             self.shuffled = Shuffled(options.examples, options.batch_size, seed)
             self.parts["train"] = self.few.to(device)
-        model = Reader(options, self.world.vocabulary, self.world.longest)
+        model = Reader(options, told.vocabulary, told.longest)
         if options.rescaled:
-            rescale_(model, draw(self.world, SCALED_ON, generator(seed, 0)))
+            rescale_(model, told.fixed(SCALED_ON, seed))
         self.model = model.to(device)
 
     def batch(self, step: int) -> Stories:
-        if self.few is not None:
-            return self.few[self.shuffled(step)].to(self.device)
-        return draw(self.world, self.batch_size, generator(self.seed, step)).to(self.device)
+        stories = self.fresh(step) if self.few is None else self.few[self.shuffled(step)]
+        return stories.to(self.device)
 
     def loss(self, step: int) -> Tensor:
         stories = self.batch(step)
@@ -264,11 +299,11 @@ class AttentiveReader:
         entity markers when these are permuted."""
         self.model.eval()
         stories = self.parts["test"]
-        again = permuted(stories, self.world.entities, generator(PERMUTED))
+        again = permuted(stories, self.entities, generator(PERMUTED))
         before, after = (answered(self.model, part)[1] for part in (stories, again))
         expected = permuted(
             Stories(**{**vars(stories), "answers": before}),
-            self.world.entities,
+            self.entities,
             generator(PERMUTED),
         )
         return {"moved_with_markers": 100 * float((expected.answers == after).double().mean())}

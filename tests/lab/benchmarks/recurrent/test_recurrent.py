@@ -13,7 +13,7 @@ from layernorm.lab.benchmarks.measure import Row, measure, memory, process, resu
 from layernorm.lab.benchmarks.recurrent import SUBJECTS, RecurrentCase, case, loops, tables
 from layernorm.lab.benchmarks.recurrent.case import MODES, ON_CPU
 from layernorm.lab.benchmarks.recurrent.plan import plan
-from layernorm.lab.benchmarks.recurrent.subjects import Subject
+from layernorm.lab.benchmarks.recurrent.subjects import WITHOUT, Subject
 from layernorm.lab.claims import chapter_11
 from layernorm.recurrent import LayerNormLSTM, definition
 
@@ -55,6 +55,14 @@ def test_the_loops_with_norms_are_the_definitions():
     got = loops.carried_lstm(x, **p).flatten(0, 1)
     torch.testing.assert_close(got, carried, rtol=0, atol=1e-14)
     assert (carried - paper).abs().max() > 0.01
+    p = drawn(LayerNormLSTM(3, 5, variant="cell_only"))
+    w = definition.LSTMWeights(
+        p["weight_ih_l0"], p["weight_hh_l0"], p["bias_ih_l0"], None, None,
+        (p["ln_c_weight_l0"], p["ln_c_bias_l0"]),
+    )  # fmt: skip
+    cell, _, _ = definition.lstm(x.flatten(0, 1), None, zero, zero, w, variant="cell_only")
+    got = loops.cell_lstm(x, **p).flatten(0, 1)
+    torch.testing.assert_close(got, cell, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -69,6 +77,16 @@ def test_every_implementation_passes_the_gate_and_is_timed(kind, mode):
         assert row.ratio == 1
     path = rows["ours"].options["path"]
     assert path == "fused" or path.startswith('backend "fused" cannot compute this: ')
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_our_kernel_without_the_norms_of_the_gates_is_timed_for_the_lstm_alone(mode):
+    (row,) = quick(mode=mode, subjects=(WITHOUT,)).values()
+    assert (row.status, row.method) == ("measured", "layer")
+    with pytest.raises(ValueError, match="no gate norms"):
+        asked("gru", subjects=(WITHOUT,)).check()
+    kinds = {case.operation: WITHOUT in case.implementations for case in plan(huge_pages="off")}
+    assert kinds == {"lstm": True, "gru": False}
 
 
 class Faulty(LayerNormLSTM):
@@ -189,10 +207,11 @@ def test_a_plan_from_words():
     every = plan()
     assert len(every) == 8 * 2 * 2 * 2
     assert {case.threads for case in every} == {torch.get_num_threads()}
-    assert {case.implementations for case in every if not case.huge_pages} == {ON_CPU}
+    both = {(*ON_CPU, WITHOUT), ON_CPU}
+    assert {case.implementations for case in every if not case.huge_pages} == both
     assert {case.implementations for case in every if case.huge_pages} == {("ours", "torch")}
     assert {case.with_memory for case in every if case.huge_pages} == {False}
-    assert {case.implementations for case in plan(huge_pages="on")} == {ON_CPU}
+    assert {case.implementations for case in plan(huge_pages="on")} == both
 
 
 def made(implementation, shape, ratio, mode="training", pages="off", kind="lstm", **fields):

@@ -1,0 +1,71 @@
+"""Speeds of GPU kernels that others published, beside the time that the bytes alone take.
+
+Nothing here was measured by this book. A record of ours takes the place of what is shown for its
+operation and device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from layernorm.lab.benchmarks.measure.case import Row
+from layernorm.lab.benchmarks.measure.table import Table
+
+FILE = Path(__file__).with_suffix(".yaml")
+TRIPS = {"forward": 2, "backward": 3}  # over the matrix: x and y; x, dy and dx
+SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
+ROWS = 4096  # for which times are given
+HEAD = (
+    *("operation", "device", "units", "by", "TB/s", "of the memory's speed"),
+    *("µs by bytes alone", "µs at that speed", "published, not measured here"),
+)
+
+
+def published(own: Iterable[Row] = ()) -> Table:
+    """What others published, but for operations and devices of which there are rows of our own.
+
+    Raises:
+        ValueError: the file names a device, mode or type that it does not describe.
+    """
+    measured = {(row.method, row.mode, device) for row in own for device in _devices(row.machine)}
+    lines = [line for key, line in _lines() if key not in measured]
+    return Table(HEAD, lines, f"published by others; times are for {ROWS} rows")
+
+
+def _content() -> dict[str, Any]:
+    import yaml
+
+    return yaml.safe_load(FILE.read_text(encoding="utf-8"))
+
+
+def _devices(machine: str) -> list[str]:
+    """The devices of the file that a machine's name speaks of."""
+    return [device for device in _content()["devices"] if device in machine]
+
+
+def _lines() -> Iterator[tuple[tuple[str, str, str], list[str]]]:
+    content = _content()
+    for row in content["norms"]:
+        mode, device, dtype = row["mode"], row["device"], row["dtype"]
+        if mode not in TRIPS or device not in content["devices"] or dtype not in SIZES:
+            raise ValueError(f"{FILE.name} does not describe {device}, {mode} or {dtype}")
+        roof, speed = content["devices"][device], row["tb_per_s"]
+        if not 0 < speed <= roof:
+            raise ValueError(f"{FILE.name}: {speed} TB/s on {device}, whose memory has {roof}")
+        size = TRIPS[mode] * ROWS * row["width"] * SIZES[dtype]
+        yield (
+            (row["method"], mode, device),
+            [
+                f"{row['method']}, {mode}, {dtype}",
+                device,
+                str(row["width"]),
+                row["by"],
+                f"{speed:.2f}",
+                f"{speed / roof:.0%}",
+                f"{1e-6 * size / roof:.0f}",
+                f"{1e-6 * size / speed:.0f}",
+                f"{row['source']} ({row['year']})",
+            ],
+        )

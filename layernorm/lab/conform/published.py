@@ -1,0 +1,88 @@
+"""Who published which formula of the family; each with the place where it can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from layernorm.lab.conform.form import Form
+
+
+def _last(form: Form) -> bool:
+    return form.axes == (form.rank - 1,)
+
+
+def _layer(form: Form) -> bool:
+    return form.centered and form.power == 0.5 and 0 not in form.axes
+
+
+def _root_mean_square(form: Form) -> bool:
+    return not form.centered and form.power == 0.5 and _last(form)
+
+
+_Rule = tuple[str, Callable[[Form], bool]]
+PUBLISHED: tuple[_Rule, ...] = (
+    (
+        "layer normalization (Ba, Kiros and Hinton 2016, eq. 3), as in torch.nn.LayerNorm",
+        lambda f: (
+            _layer(f)
+            and _last(f)
+            and not f.correction
+            and f.place == "inside"
+            and not f.offset
+            and not f.shared
+        ),
+    ),
+    (
+        "layer normalization without epsilon, as the paper prints it (eq. 3)",
+        lambda f: _layer(f) and _last(f) and not f.correction and f.place == "none",
+    ),
+    (
+        "the Annotated Transformer's (Rush 2018): unbiased, epsilon added to the deviation",
+        lambda f: _layer(f) and _last(f) and f.correction == 1 and f.place == "outside",
+    ),
+    (
+        "burn's until 2024 (tracel-ai/burn#2185): epsilon added to the deviation",
+        lambda f: _layer(f) and _last(f) and not f.correction and f.place == "outside",
+    ),
+    (
+        "LBANN's until 2022 (LBANN/lbann#2024): the unbiased variance",
+        lambda f: _layer(f) and f.correction == 1 and f.place == "inside",
+    ),
+    (
+        "layer normalization with gain 1 + g (NVIDIA NeMo's LayerNorm1P)",
+        lambda f: _layer(f) and _last(f) and f.place == "inside" and f.offset == 1,
+    ),
+    (
+        "layer normalization over the channels of images (ConvNeXt's channels_first)",
+        lambda f: _layer(f) and f.axes == (1,) and f.rank == 4,
+    ),
+    (
+        "layer normalization over channels and positions (group normalization with one group)",
+        lambda f: _layer(f) and f.rank > 2 and f.axes == tuple(range(1, f.rank)),
+    ),
+    (
+        "instance normalization (Ulyanov, Vedaldi and Lempitsky 2016)",
+        lambda f: _layer(f) and f.rank > 3 and f.axes == tuple(range(2, f.rank)),
+    ),
+    (
+        "batch normalization (Ioffe and Szegedy 2015)",
+        lambda f: f.centered and f.place == "inside" and f.axes == (0, *range(2, f.rank)),
+    ),
+    (
+        "RMS normalization (Zhang and Sennrich 2019), as in torch.nn.RMSNorm",
+        lambda f: _root_mean_square(f) and f.place in ("inside", "none") and not f.offset,
+    ),
+    (
+        "RMS normalization, epsilon added to the root, as in its authors' code (bzhangGo/rmsnorm)",
+        lambda f: _root_mean_square(f) and f.place == "outside",
+    ),
+    (
+        "Gemma's RMS normalization, with gain 1 + g (huggingface/transformers#29402)",
+        lambda f: _root_mean_square(f) and f.place == "inside" and f.offset == 1,
+    ),
+)
+
+
+def names(form: Form) -> list[str]:
+    """The publications whose formula it is, none or several."""
+    return [name for name, rule in PUBLISHED if rule(form)]

@@ -1,0 +1,1 @@
+"""DRAW, a network that draws pictures in several glimpses (chapter 17)."""

@@ -1,0 +1,166 @@
+"""Write any text with a trained network, and make the weights that come with the package.
+
+    written = write("any text", bias=1.0, seed=0)
+    written.strokes()                              # one array of places a stroke
+
+`python -m layernorm.lab.experiments.handwriting` trains the profile `pen` again, some ten
+minutes of one core, and writes the weights to the file in which `write` looks for them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from layernorm.lab.data import handwriting
+from layernorm.lab.experiments.checkpoint import seeded
+from layernorm.lab.experiments.handwriting.mixture import sample
+from layernorm.lab.experiments.handwriting.model import Handwriting, Writer, build
+
+WEIGHTS = Path(__file__).with_name("weights.npz")
+PER_LETTER = 60  # points after which writing stops, if the window has not passed the text
+
+
+@dataclass(frozen=True)
+class Written:
+    """A text as it was written.
+
+    `points` (t, 3): offsets in units of the tablet, and 1 where the pen is lifted; `outputs`
+    (t, 1 + 6M): what the network said before each point; `window` (t, u): its weights over the
+    characters.
+    """
+
+    text: str
+    points: Float[Tensor, "t 3"]
+    outputs: Float[Tensor, "t outputs"]
+    window: Float[Tensor, "t u"]
+
+    def strokes(self) -> list[Float[np.ndarray, "k 2"]]:
+        """The places of the pen, one array a stroke."""
+        return handwriting.strokes(self.points)
+
+
+def write(text: str, bias: float = 1.0, seed: int = 0, model: Pen | None = None) -> Written:
+    """Write a text, point by point, each drawn from the density that the network gives.
+
+    Writing stops when the window's largest weight would fall on the character after the last.
+
+    Args:
+        text: characters that the network has learned.
+        bias: how much narrower than they are the densities are taken; 0: not at all.
+        seed: the same one writes the same points.
+        model: a trained network; None: the weights that come with the package.
+
+    Raises:
+        ValueError: an empty text, unknown characters (named), or a bias below 0.
+        FileNotFoundError: the weights are not there; says how to make them.
+
+    Source: Graves 2013, Generating sequences with recurrent neural networks, sections 5.3 and 5.4.
+    """
+    pen = model or load()
+    if not text.strip():
+        raise ValueError(f"text must have a character that is written, got {text!r}")
+    places = torch.tensor([handwriting.numbers(text, pen.letters)])
+    with torch.no_grad():
+        points, outputs, window = _drawn(pen.network, places, bias, seed)
+    moved = points[:, :2] * pen.scale[1] + pen.scale[0]
+    return Written(text, torch.cat([moved, points[:, 2:]], 1), outputs, window[:, :-1])
+
+
+def _drawn(network: Writer, text: Tensor, bias: float, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Points, outputs and window weights; the last column of these is past the text."""
+    random = torch.Generator().manual_seed(seed)
+    characters = torch.nn.functional.pad(network.one_hot[text], (0, 0, 0, 1))
+    at, x = network.start(1), torch.tensor([[[0.0, 0.0, 1.0]]])
+    found = []
+    for _ in range(PER_LETTER * text.shape[1]):
+        read, at = network.steps(x, characters, at)
+        if read.phi[0, 0].argmax() == text.shape[1] and found:
+            break
+        x = sample(read.y[0], bias, random)[None]
+        found.append((x[0, 0], read.y[0, 0], read.phi[0, 0]))
+    return tuple(map(torch.stack, zip(*found, strict=True)))
+
+
+@dataclass(frozen=True)
+class Pen:
+    """A trained network, the mean and standard deviation of its offsets, and its characters."""
+
+    network: Writer
+    scale: Float[Tensor, "2 2"]
+    letters: str
+
+
+def trained(
+    seed: int = 0, progress: Callable[[int, Pen], None] | None = None, **options: Any
+) -> Pen:
+    """Train the arm `layer` of the profile `pen`; `progress` is called now and then."""
+    from layernorm.lab.experiments.handwriting.plan import EXPERIMENT
+    from layernorm.lab.experiments.run import Trainer
+
+    config = EXPERIMENT.config("pen", "layer", seed, **options)
+    with seeded(seed, torch.device("cpu")):
+        trainer = Trainer(EXPERIMENT, config, torch.device("cpu"))
+        task: Handwriting = trainer.task
+        pen = Pen(task.model, task.lines.scale, handwriting.LETTERS)
+        for step in range(1, config.options.updates + 1):
+            trainer.update(step)
+            if trainer.kept == len(trainer.losses) or step == config.options.updates:
+                trainer.look()
+                if progress is not None:
+                    progress(step, pen)
+    return pen
+
+
+def save(pen: Pen, options: Any, file: Path = WEIGHTS) -> None:
+    """Write a network's weights, in half precision, with what `load` needs to make it again."""
+    sizes = {name: getattr(options, name) for name in SIZES}
+    weights = {name: w.numpy().astype(np.float16) for name, w in pen.network.state_dict().items()}
+    about = json.dumps({"sizes": sizes, "letters": pen.letters})
+    np.savez_compressed(file, about=np.array(about), scale=pen.scale.numpy(), **weights)
+
+
+SIZES = ("method", "hidden", "components", "windows", "advance")
+
+
+@cache
+def load(file: Path = WEIGHTS) -> Pen:
+    """The network of a file that `save` wrote; nothing in it is executed.
+
+    Raises:
+        FileNotFoundError: it is not there; says how to make it.
+        ValueError: it is not such a file.
+    """
+    if not Path(file).exists():
+        raise FileNotFoundError(
+            f"{file}: the weights are not there; make them with: "
+            "python -m layernorm.lab.experiments.handwriting"
+        )
+    try:
+        with np.load(file, allow_pickle=False) as held:
+            there = {name: held[name] for name in held.files}
+        about, scale = json.loads(str(there.pop("about"))), there.pop("scale")
+        network = build(_Sizes(**about["sizes"]))
+        weights = {name: torch.from_numpy(w.astype(np.float32)) for name, w in there.items()}
+        network.load_state_dict(weights)
+    except (OSError, ValueError, LookupError, TypeError, RuntimeError, EOFError) as error:
+        raise ValueError(f"{file}: no weights that `save` wrote: {error}") from None
+    return Pen(network.eval(), torch.from_numpy(scale), about["letters"])
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    method: str
+    hidden: int
+    components: int
+    windows: int
+    advance: float

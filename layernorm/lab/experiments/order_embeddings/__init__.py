@@ -1,0 +1,1 @@
+"""Order-embeddings of images and captions (chapter 14)."""

@@ -1,0 +1,1 @@
+"""Skip-thoughts, the paper's section 6.3 (chapter 16)."""

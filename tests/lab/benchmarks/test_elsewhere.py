@@ -1,0 +1,54 @@
+"""Speeds that others published: complete, plausible, and replaced by our own."""
+
+import pytest
+import yaml
+
+from layernorm.lab.benchmarks import elsewhere
+from layernorm.lab.benchmarks.measure import Row
+
+
+def own(method, mode, machine):
+    return Row(
+        *(method, method, "triton", "torch", mode, (4096, 1024), "bfloat16", "cuda", 0, "measured"),
+        options={"machine": machine},
+    )
+
+
+def test_times_follow_from_bytes():
+    """4096 rows of 16384 float32 numbers, read and written: 537 MB; at 2.91 TB/s 184 µs."""
+    (line,) = [
+        line
+        for line in elsewhere.published().lines
+        if line[:4] == ["layer, forward, float32", "H100", "16384", "Liger"]
+    ]
+    assert line[4:8] == ["2.91", "87%", "160", "184"]
+    assert line[8] == "linkedin/Liger-Kernel v0.6.0 (2025)"
+
+
+def test_our_own_record_takes_their_place():
+    before = elsewhere.published().lines
+    after = elsewhere.published([own("layer", "backward", "NVIDIA H100 80GB HBM3")]).lines
+    gone = [line for line in before if line not in after]
+    assert gone
+    assert {(line[0].split(",")[:2][1], line[1]) for line in gone} == {(" backward", "H100")}
+    assert all(line[0].startswith("layer") for line in gone)
+    assert elsewhere.published([own("layer", "backward", "AMD EPYC")]).lines == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"device": "B200"}, "does not describe B200"),
+        ({"mode": "sideways"}, "sideways"),
+        ({"tb_per_s": 33.5}, "whose memory has 3.35"),
+        ({"tb_per_s": 0}, "whose memory has"),
+    ],
+)
+def test_a_wrong_row_is_refused(change, message, tmp_path, monkeypatch):
+    content = yaml.safe_load(elsewhere.FILE.read_text(encoding="utf-8"))
+    content["norms"][0] |= change
+    file = tmp_path / "elsewhere.yaml"
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    monkeypatch.setattr(elsewhere, "FILE", file)
+    with pytest.raises(ValueError, match=message):
+        elsewhere.published()

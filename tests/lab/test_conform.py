@@ -1,0 +1,239 @@
+"""`layernorm conform`: every formula of the family is found again, every fault is named."""
+
+from itertools import product
+
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from layernorm import LayerNorm, RMSNorm
+from layernorm.cli import app
+from layernorm.lab.conform import conform, find, identify
+from layernorm.lab.conform.form import Unknown
+from layernorm.lab.conform.published import PUBLISHED, names
+
+UNITS, SHAPE = 8, (4, 5, 8)
+
+
+class Norm(nn.Module):
+    """A normalization with choices of its own, written without the module under test."""
+
+    def __init__(self, axes=(-1,), centered=True, unbiased=False, place="inside", eps=1e-5,
+                 offset=0.0, affine=True, size=UNITS):  # fmt: skip
+        super().__init__()
+        self.axes, self.centered, self.unbiased = axes, centered, unbiased
+        self.place, self.eps, self.offset = place, eps, offset
+        if affine:
+            self.weight = nn.Parameter(torch.full((size,), 1.0 - offset))
+            self.bias = nn.Parameter(torch.zeros(size))
+
+    def statistics(self, x):
+        mean = x.mean(self.axes, keepdim=True) if self.centered else torch.zeros_like(x)
+        count = x[0].numel() if len(self.axes) > 1 else x.shape[self.axes[0]]
+        return mean, ((x - mean) ** 2).sum(self.axes, keepdim=True) / (count - self.unbiased)
+
+    def divided(self, x):
+        mean, v = self.statistics(x)
+        if self.place == "inside":
+            return (x - mean) / torch.sqrt(v + self.eps)
+        if self.place == "outside":
+            return (x - mean) / (torch.sqrt(v) + self.eps)
+        return (x - mean) / torch.clamp(torch.sqrt(v), min=self.eps)
+
+    def forward(self, x):
+        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        y = self.divided(wide).to(x.dtype)
+        return (self.weight + self.offset) * y + self.bias if hasattr(self, "weight") else y
+
+
+CHOICES = list(product(
+    [(-1,), (1, 2)], [True, False], [False, True],
+    [("inside", 1e-5), ("inside", 1e-12), ("outside", 1e-3), ("floor", 1e-4), ("outside", 0.0)],
+    [0.0, 1.0],
+))  # fmt: skip
+
+
+@pytest.mark.parametrize(("axes", "centered", "unbiased", "eps", "offset"), CHOICES)
+def test_every_formula_is_found_again(axes, centered, unbiased, eps, offset):
+    place, value = eps
+    form = identify(Norm(axes, centered, unbiased, place, value, offset), SHAPE)
+    assert form.axes == tuple(axis % 3 for axis in axes)
+    assert (form.centered, form.correction) == (centered, int(unbiased))
+    assert form.place == (place if value else "none")
+    assert form.eps == pytest.approx(value, rel=1e-3)
+    assert (form.gain, form.bias, form.offset) == ("weight", "bias", offset)
+
+
+ROWS = [
+    (nn.LayerNorm(UNITS), "Ba, Kiros and Hinton 2016, eq. 3"),
+    (LayerNorm(UNITS), "Ba, Kiros and Hinton 2016, eq. 3"),
+    (RMSNorm(UNITS), "Zhang and Sennrich 2019"),
+    (nn.RMSNorm(UNITS), "Zhang and Sennrich 2019"),
+    (Norm(eps=0.0), "without epsilon"),
+    (Norm(unbiased=True, place="outside"), "Annotated Transformer"),
+    (Norm(place="outside"), "burn"),
+    (Norm(unbiased=True), "LBANN"),
+    (Norm(offset=1.0), "LayerNorm1P"),
+    (Norm(centered=False, place="outside"), "bzhangGo"),
+    (Norm(centered=False, offset=1.0), "Gemma"),
+]
+IMAGES = [
+    (nn.GroupNorm(1, UNITS), "group normalization with one group"),
+    (nn.InstanceNorm2d(UNITS), "instance normalization"),
+    (nn.BatchNorm2d(UNITS), "batch normalization"),
+    (Norm(axes=(1,), affine=False), "ConvNeXt"),
+]
+
+
+@pytest.mark.parametrize(
+    ("made", "published", "shape"),
+    [*((*row, SHAPE) for row in ROWS), *((*row, (4, UNITS, 5, 3)) for row in IMAGES)],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_publications_are_named(made, published, shape):
+    assert any(published in name for name in names(identify(made, shape)))
+
+
+def test_every_publication_has_a_case():
+    for name, _ in PUBLISHED:
+        assert any(published in name for _, published in (*ROWS, *IMAGES)), name
+
+
+class OnePass(Norm):
+    def statistics(self, x):
+        mean = x.mean(-1, keepdim=True)
+        return mean, x.square().mean(-1, keepdim=True) - mean.square()
+
+
+class Half(Norm):
+    def forward(self, x):
+        return self.weight * self.divided(x) + self.bias
+
+
+class OneGain(Norm):
+    def __init__(self):
+        super().__init__(size=1)
+
+
+class Detached(Norm):
+    def statistics(self, x):
+        return super().statistics(x.detach())
+
+
+class InPlace(Norm):
+    def forward(self, x):
+        return super().forward(x.sub_(x.mean(-1, keepdim=True)))
+
+
+class Widened(Norm):
+    def forward(self, x):
+        return super().forward(x.float() if x.element_size() < 4 else x)
+
+
+class Flat(Norm):
+    """Reads the memory as if no view were strided."""
+
+    def forward(self, x):
+        return super().forward(torch.as_strided(x, x.shape, torch.empty(x.shape).stride()))
+
+
+class Reversed(Norm):
+    def forward(self, x):
+        return self.weight.flip(0) * self.divided(x) + self.bias
+
+
+class Silent(Norm):
+    def forward(self, x):
+        return super().forward(x).nan_to_num(0.0)
+
+
+class OfTheBatch(nn.Module):
+    """Statistics of the batch in training, and of the row in evaluation."""
+
+    def forward(self, x):
+        axes = (0, -1) if self.training else (-1,)
+        mean, v = x.mean(axes, keepdim=True), x.var(axes, correction=0, keepdim=True)
+        return (x - mean) / torch.sqrt(v + 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("module", "fault"),
+    [
+        (OnePass(), "large means"),
+        (Half(), "half precision"),
+        (Norm(eps=0.0), "constant rows"),
+        (OneGain(), "gain and bias"),
+        (Reversed(), "gain and bias"),
+        (Detached(), "gradients"),
+        (InPlace(), "the input"),
+        (Widened(), "the type"),
+        (Flat(), "strides"),
+        (Silent(), "overflow"),
+        (OfTheBatch(), "other cases"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_faults_are_named(module, fault):
+    assert fault in {found.name for found in conform(module, SHAPE).faults}
+
+
+@pytest.mark.parametrize("units", [2, 7, 64, 1000])
+def test_the_library_and_torch_have_no_fault(units):
+    for module in (LayerNorm(units), nn.LayerNorm(units)):
+        report = conform(module, (4, 3, units))
+        seen = {fault.name for fault in report.faults} - {
+            "constant rows"
+        }  # torch's, at some widths
+        assert not seen, report.lines()
+    assert conform(LayerNorm(units), (4, 3, units)).conforms
+
+
+def test_what_is_no_normalization_is_unknown():
+    for module in (nn.Tanh(), nn.Identity(), nn.GroupNorm(2, UNITS)):
+        assert conform(module, (4, UNITS, 5)).form is None
+    with pytest.raises(Unknown, match="does not grow with a power"):
+        identify(nn.Tanh(), SHAPE)
+
+
+def test_the_module_is_left_as_it_was():
+    module = LayerNorm(UNITS).double()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    conform(module, SHAPE)
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], "expected package.module:Class"),
+        (["torch.nn:Nothing"], "there is no torch.nn:Nothing"),
+        (["no_such_package:Norm"], "there is no no_such_package:Norm"),
+        (["torch.nn:Linear"], "see --set"),
+        (["torch:float32"], "neither a torch.nn.Module nor a function"),
+        (["torch.nn:LayerNorm", "--shape", "1,8"], "two cases"),
+        (["torch.nn:LayerNorm", "--shape", "4,x"], "integers"),
+        (["torch.nn:AdaptiveAvgPool1d"], "expected an output of the input's shape"),
+    ],
+)
+def test_bad_arguments_end_in_one_line(arguments, message):
+    if arguments == ["torch.nn:AdaptiveAvgPool1d"]:
+        arguments = [*arguments, "--units", "3"]
+    result = CliRunner().invoke(app, ["conform", *arguments])
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_command():
+    good = CliRunner().invoke(app, ["conform", "layernorm:LayerNorm", "--set", "eps=1e-6"])
+    assert good.exit_code == 0
+    assert "sqrt(v + 1e-06)" in good.stdout
+    bad = CliRunner().invoke(app, ["conform", "torch.nn:BatchNorm1d", "--shape", "6,8", "--json"])
+    assert bad.exit_code == 1
+    assert '"other cases"' in bad.stdout
+
+
+def test_functions_and_instances_are_found():
+    options = {"normalized_shape": [UNITS]}
+    assert conform(find("layernorm.functional:layer_norm", options, UNITS)).conforms
