@@ -13,10 +13,7 @@ validation and test, so that all three have something of every author.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import sys
-import zipfile
 import zlib
 from functools import cache
 from pathlib import Path
@@ -25,17 +22,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from layernorm.lab.data.sentences import NOVELS, nltk_lines
+
 ALPHABET = "\n" + "".join(map(chr, range(32, 127)))
-NOVELS = (
-    "austen-emma",
-    "austen-persuasion",
-    "austen-sense",
-    "carroll-alice",
-    "chesterton-ball",
-    "chesterton-brown",
-    "chesterton-thursday",
-    "melville-moby_dick",
-)
 PARTS = ("validation", "test")  # each has one block of ten, the training text the other eight
 SENTENCE = re.compile(r"[A-Z][A-Za-z ,;'()-]{30,}[.]")
 CHECKSUMS = Path(__file__).with_name("manual_sentences.txt")
@@ -96,25 +85,9 @@ def novels() -> str:
 
     Raises `FileNotFoundError` where NLTK's data are not found, with what to do.
     """
-    text = "\n".join(_novel(name) for name in NOVELS)
-    return re.sub(r"\s*\n\s*\n\s*", "\n", re.sub(r"[ \t]+", " ", text.replace("\r", "")))
-
-
-def _novel(name: str) -> str:
-    own = [part for part in os.environ.get("NLTK_DATA", "").split(os.pathsep) if part]
-    usual = (Path.home() / "nltk_data", Path(sys.prefix, "nltk_data"), "/usr/share/nltk_data")
-    folders = [Path(folder, "corpora") for folder in (*own, *usual)]
-    for folder in folders:
-        file, archive = folder / "gutenberg" / f"{name}.txt", folder / "gutenberg.zip"
-        if file.is_file():
-            return file.read_text("latin-1")
-        if archive.is_file():
-            with zipfile.ZipFile(archive) as packed:
-                return packed.read(f"gutenberg/{name}.txt").decode("latin-1")
-    raise FileNotFoundError(
-        f"gutenberg/{name}.txt is in none of {', '.join(map(str, folders))}; get it with `python "
-        "-m nltk.downloader gutenberg`, and set NLTK_DATA to the folder it is in"
-    )
+    found = (nltk_lines("gutenberg", f"{name}.txt", "latin-1")[1] for name in NOVELS)
+    text = "\n".join("\n".join(lines) for lines in found)
+    return re.sub(r"\s*\n\s*\n\s*", "\n", re.sub(r"[ \t]+", " ", text))
 
 
 TEXTS = {"manual": manual, "novels": novels}

@@ -19,7 +19,7 @@ DECIDED = Decided(
     [
         entry("a", "refuted", "summary A", "paper section 3"),
         entry("b", "conditional", "paper eq. 4", chapter="04"),
-        entry("c", "not yet tested", "summary A", chapter="21", kind="experiment"),
+        entry("c", "not yet tested", "summary A", chapter="22", kind="experiment"),
         entry("d", "proved", "this book"),
     ]
 )
@@ -74,7 +74,7 @@ def test_the_verdicts_of_a_source_are_counted():
 def test_each_claim_has_a_row_in_the_table_of_its_chapter():
     html = page.ByChapter(DECIDED.entries)._repr_html_()
     parts = html.split("<details><summary><strong>Chapter ")[1:]
-    assert [re.match(r"\d+", part)[0] for part in parts] == ["3", "4", "21"]
+    assert [re.match(r"\d+", part)[0] for part in parts] == ["3", "4", "22"]
     assert [part.count("<tr ") for part in parts] == [2, 1, 1]
     assert 'data-verdict="refuted" data-kind="property" data-said="summary A, paper' in parts[0]
     assert parts[0].count('href="03-layer-normalization.html"') == 2

@@ -67,7 +67,7 @@ def library(tmp_path, monkeypatch):
     """Folders of NLTK's data, and short novels packed as NLTK packs them."""
     monkeypatch.setenv("NLTK_DATA", str(tmp_path))
     monkeypatch.setattr(characters.Path, "home", lambda: tmp_path / "home")
-    monkeypatch.setattr(characters.sys, "prefix", str(tmp_path / "prefix"))
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "prefix"))
     for cached in (characters.novels, split, characters.sha256):
         cached.cache_clear()
     (tmp_path / "corpora").mkdir()

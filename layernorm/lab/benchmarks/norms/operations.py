@@ -142,7 +142,10 @@ def _dynamic(method: str, definition: Function, torchs_own: Function, *numbers: 
         return norm.make_inputs(shape, dtype, device) | given
 
     return replace(
-        norm, make_inputs=make_inputs, gradients=("x", *numbers, "weight", "bias"), saved=("x",)
+        norm,
+        make_inputs=make_inputs,
+        gradients=("x", *numbers, "weight", "bias"),
+        saved=("x", *numbers, "weight"),
     )
 
 

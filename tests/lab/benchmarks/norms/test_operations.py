@@ -59,6 +59,8 @@ WITH_TORCHS = [name for name, o in norms.OPERATIONS.items() if "torch" in o.impl
 READ = {
     **dict.fromkeys(norms.OPERATIONS, ("x", "weight")),
     "weight": ("v", "g"),
+    "dyt": ("x", "alpha", "weight"),
+    "derf": ("x", "alpha", "shift", "weight"),
     "residual": ("sum", "weight"),
 }
 
