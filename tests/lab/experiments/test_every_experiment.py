@@ -83,7 +83,7 @@ LEARNS = {
     "convnet": {"learning_rate": 0.01},
     "attentive_reader": {"learning_rate": 0.02, "updates": 120, "hidden": 24, "min_samples": 2,
                          "examples": 8, "batch_size": 8},
-    "skip_thoughts": {"learning_rate": 0.01, "updates": 150, "hidden": 32, "vocabulary": 300,
+    "skip_thoughts": {"learning_rate": 0.02, "updates": 300, "hidden": 32, "vocabulary": 300,
                       "held_out": 20, "examples": 6, "batch_size": 6},
 }  # fmt: skip
 
