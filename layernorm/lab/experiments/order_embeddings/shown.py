@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +19,7 @@ from layernorm.lab.experiments.order_embeddings.ranking import KS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 COLUMNS = {
     f"{what} {name}": f"best_test_{what}_{metric}"
@@ -36,6 +38,7 @@ def figure_1(frame: DataFrame, arms: Sequence[str]) -> Figure:
         ax.set(title=f"R@{k}", xlabel="updates")
         if frame.empty:
             ax.text(0.5, 0.5, "not measured yet", ha="center", transform=ax.transAxes)
+            ax.set(xticks=[], yticks=[])
             continue
         plotting.curves(ax, frame, f"validation_image_r{k}", arms)
         ax.set(xlim=(0, None), ylim=(0, None))
@@ -54,10 +57,18 @@ def table_2(frame: DataFrame, arms: Sequence[str]) -> DataFrame:
     for arm in arms:
         values = {name: final(frame, arm, metric) for name, metric in COLUMNS.items()}
         found[arm] = {
-            name: f"{interval(of_arm):.1f}" if len(of_arm) > 1 else "not measured yet"
+            name: _shown(of_arm, 100.0 if "R@" in name else math.inf)
+            if len(of_arm) > 1
+            else "not measured yet"
             for name, of_arm in values.items()
         }
     return pandas.DataFrame(found)
+
+
+def _shown(values: Series, most: float) -> str:
+    """Mean and interval, as far as it lies in the possible range."""
+    bar = interval(values)
+    return f"{replace(bar, low=max(bar.low, 0.0), high=min(bar.high, most)):.1f}"
 
 
 def picture(ax: Axes, dataset: str, part: str, told: Scenes, scene: int, title: str = "") -> None:
