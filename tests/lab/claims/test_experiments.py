@@ -63,7 +63,8 @@ class Runs:
         for number, (arm, value) in enumerate(self.curve.items()):
             for seed, (step, train) in product(self.seeds, ((0.0, 2.0), (10.0, 0.01))):
                 off = 1e-5 * ((seed * (3 + number)) % 7)
-                rows.append((arm, seed, step, step, "test_nll", value + off, {}))
+                for metric in ("test_nll", "test_bound"):
+                    rows.append((arm, seed, step, step, metric, value + off, {}))
                 rows.append((arm, seed, step, step, "train_nll", train, {}))
         frame = pandas.DataFrame(rows, columns=COLUMNS)
         return frame.assign(options=frame.arm.map({arm: self.options(arm) for arm in self.few}))
@@ -111,7 +112,7 @@ def arms_of(experiment, said, rows):
     return {arm: None for row in (*given, *rows) for arm in row.arms}
 
 
-@pytest.mark.parametrize("id", CLAIMS)
+@pytest.mark.parametrize("id", [id for id in CLAIMS if id != "twice-as-fast/draw"])  # test_draw
 def test_each_claim_can_have_each_verdict(id, made):
     experiment, said, rows = CLAIMS[id]
     for way in (1, -1) if said.given else (0, 1, -1):
