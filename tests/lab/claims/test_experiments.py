@@ -140,7 +140,7 @@ def test_arms_that_do_not_learn_decide_no_claim(name, made):
     id, (experiment, said, rows) = next(item for item in CLAIMS.items() if item[1][0].name == name)
     runs = made(experiment, arms_of(experiment, said, rows))
     turn(runs, said, rows, *[-1] * len(rows))
-    runs.few = dict.fromkeys(runs.few, 50.0)
+    runs.few = dict.fromkeys(runs.few, 100.0)
     finding = claims.decide(id)
     assert finding.verdict == "inconclusive"
     assert finding.reason.startswith("Gate failed: ")
