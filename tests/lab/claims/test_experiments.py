@@ -66,7 +66,8 @@ class Runs:
         for number, (arm, value) in enumerate(self.curve.items()):
             for seed, (step, train) in product(self.seeds, ((0.0, 2.0), (10.0, 0.01))):
                 off = 1e-5 * ((seed * (3 + number)) % 7)
-                rows.append((arm, seed, step, step, "test_nll", value + off, {}))
+                for metric in ("test_nll", "test_bound"):
+                    rows.append((arm, seed, step, step, metric, value + off, {}))
                 rows.append((arm, seed, step, step, "train_nll", train, {}))
                 if self.experiment.name == "order_embeddings":  # a level is reached so much later
                     late = step * math.exp(value + off)
@@ -118,7 +119,7 @@ def arms_of(experiment, said, rows):
     return {arm: None for row in (*given, *rows) for arm in row.arms}
 
 
-@pytest.mark.parametrize("id", DECIDED)
+@pytest.mark.parametrize("id", [id for id in DECIDED if id != "twice-as-fast/draw"])  # test_draw
 def test_each_claim_can_have_each_verdict(id, made):
     experiment, said, rows = CLAIMS[id]
     for way in (1, -1) if said.given else (0, 1, -1):
@@ -169,7 +170,7 @@ def test_arms_that_do_not_learn_decide_no_claim(name, made):
     id, (experiment, said, rows) = next(item for item in DECIDED.items() if item[1][0].name == name)
     runs = made(experiment, arms_of(experiment, said, rows))
     turn(runs, said, rows, *[-1] * len(rows))
-    runs.few = dict.fromkeys(runs.few, 50.0)
+    runs.few = dict.fromkeys(runs.few, 100.0)
     finding = claims.decide(id)
     assert finding.verdict == "inconclusive"
     assert finding.reason.startswith("Gate failed: ")

@@ -1,59 +1,17 @@
-"""DRAW: filterbanks against a direct sum, its equations step by step, the KL divergence and the two
-bounds against what they stand for, where its arms start, and the level that updates are counted to.
-"""
+"""DRAW: filterbanks against a direct sum, its equations step by step, and how its arms start."""
 
 import math
 
-import numpy as np
-import pandas as pd
 import pytest
 import torch
+from lab.experiments.drawing import ARMS, CPU, EXPERIMENT, SMALL, drawer, made, normal, pictures
 from torch import nn
-from torch.distributions import Bernoulli, Independent, Normal, kl_divergence
 
 from layernorm.functional import ln_lstm_step
-from layernorm.lab.data.binarized import binarized
-from layernorm.lab.experiments import get
 from layernorm.lab.experiments.batches import generator
-from layernorm.lab.experiments.checkpoint import seeded
 from layernorm.lab.experiments.draw import model as task
-from layernorm.lab.experiments.draw import plan
 from layernorm.lab.experiments.run import Trainer, train
 from layernorm.recurrent import LayerNormLSTM
-
-CPU = torch.device("cpu")
-EXPERIMENT = get("draw")
-SIZES = {"hidden": 12, "glimpses": 3, "latent": 4, "read": 3, "write": 4, "batch_size": 16}
-SMALL = {**SIZES, "held_out": 20, "updates": 4, "evaluations": 1, "samples": 4, "weighted": 10}
-ARMS = ("none", "layer", "layer/full")
-
-
-def options(arm="none", **changes):
-    return EXPERIMENT.config("book", arm, 0, **{**SMALL, **changes}).options
-
-
-def made(arm="none", **changes):
-    with seeded(0, CPU):
-        return task.Drawer(options(arm, **changes), 0, CPU)
-
-
-def drawer(arm="none", size=7, **changes):
-    """A model in float64 whose biases and gains are not where they start."""
-    with seeded(0, CPU):
-        model = task.Draw(options(arm, **changes), size).double()
-        for name, parameter in model.named_parameters():
-            if "bias" in name or "ln_" in name:
-                nn.init.uniform_(parameter, 0.2, 0.9)
-    return model
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=generator(seed), dtype=torch.float64)
-
-
-def pictures(n=5, size=7, seed=0):
-    return (normal(n, size, size, seed=seed) > 0.5).double()
-
 
 # Windows
 
@@ -223,87 +181,6 @@ def test_the_same_seed_draws_the_same_samples_and_another_one_others():
     assert results[0]["final"]["weighted_bound"] != results[2]["final"]["weighted_bound"]
 
 
-# The loss
-
-
-def test_kl_is_the_closed_form_and_what_samples_say():
-    mean, log_std = normal(6, 3), 0.5 * normal(6, 3, seed=1)
-    found = task.divergence(mean, log_std)
-    prior, posterior = Normal(0.0, 1.0), Normal(mean, log_std.exp())
-    torch.testing.assert_close(found, kl_divergence(posterior, prior).sum(-1))
-    count = 40_000
-    z = mean + log_std.exp() * normal(count, 6, 3, seed=2)
-    each = (posterior.log_prob(z) - prior.log_prob(z)).sum(-1)
-    error = each.std(0) / math.sqrt(count)
-    assert ((each.mean(0) - found).abs() <= 6 * error).all()
-    assert (task.divergence(torch.zeros(2, 3), torch.zeros(2, 3)) == 0).all()
-
-
-def test_the_reconstruction_loss_is_that_of_bernoulli_pixels():
-    x, canvas = pictures(), 3 * normal(5, 7, 7, seed=1)
-    expected = -Independent(Bernoulli(logits=canvas), 2).log_prob(x)
-    torch.testing.assert_close(task.reconstruction(canvas, x), expected)
-    assert task.reconstruction(torch.zeros(1, 7, 7), x[:1].float()).item() == pytest.approx(
-        49 * math.log(2), rel=1e-6
-    )
-
-
-def test_log_weights_are_the_joint_over_the_posterior_and_their_mean_is_the_bound():
-    model, x, count = drawer("layer"), pictures(1), 20_000
-    noise = normal(3, count, 4, seed=1)
-    drawn = model(noise, x.expand(count, -1, -1))
-    found = task.log_weights(drawn, noise, x.expand(count, -1, -1))
-    z = drawn.mean + drawn.log_std.exp() * noise
-    joint = Normal(0.0, 1.0).log_prob(z).sum((0, 2))
-    joint -= task.reconstruction(drawn.canvases[-1], x.expand(count, -1, -1))
-    posterior = Normal(drawn.mean, drawn.log_std.exp()).log_prob(z).sum((0, 2))
-    torch.testing.assert_close(found, joint - posterior)
-    kl = task.divergence(drawn.mean, drawn.log_std).sum(0)
-    closed = task.reconstruction(drawn.canvases[-1], x.expand(count, -1, -1)) + kl
-    gap = closed + found  # mean 0: only KL's closed form and its sample differ
-    assert abs(gap.mean()) <= 6 * gap.std() / math.sqrt(count)
-    assert gap.std() > 0.1
-
-
-def test_both_bounds_by_hand_and_the_weighted_one_is_never_above_the_other():
-    weights = torch.tensor([[-10.0, -7.0], [-10.0, -9.0]]).double()
-    found = task.bounds(weights)
-    assert found["sampled_bound"] == pytest.approx(9.0)
-    assert found["sampled_bound_error"] == pytest.approx(0.5)  # of 8.5 and 9.5
-    mean = (math.exp(-7) + math.exp(-9)) / 2
-    assert found["weighted_bound"] == pytest.approx((10 - math.log(mean)) / 2)
-    for seed in range(20):
-        drawn = task.bounds(-80 + 3 * normal(8, 30, seed=seed))
-        assert drawn["weighted_bound"] < drawn["sampled_bound"]
-    assert math.isnan(task.bounds(weights[:1])["sampled_bound_error"])
-
-
-@pytest.mark.parametrize("arm", ARMS)
-def test_a_run_measures_both_bounds_and_the_kl_of_each_glimpse(arm):
-    final = train(EXPERIMENT.config("book", arm, 0, **SMALL), save=False).result["final"]
-    assert final["weighted_bound"] < final["sampled_bound"]
-    steps = [final[f"test_kl_{t}"] for t in (1, 2, 3)]
-    assert sum(steps) == pytest.approx(final["test_kl"], rel=1e-9)
-    trivial = task.marginal_bound("digits", 20)
-    assert final["share_of_pixels"] == pytest.approx(final["test_bound"] / trivial)
-
-
-def test_the_trivial_baseline_draws_each_pixel_as_often_as_it_is_set():
-    there = binarized("digits")
-    share = (there.train.double().sum(0) + 1) / (len(there.train) + 2)
-    x = task.spaced(there.test, 50).double()
-    expected = -(x * share.log() + (1 - x) * (1 - share).log()).sum((1, 2)).mean()
-    assert task.marginal_bound("digits", 50) == pytest.approx(float(expected))
-
-
-def test_held_out_pictures_are_spread_over_the_file():
-    numbers = torch.arange(10, dtype=torch.uint8)[:, None, None]
-    assert task.spaced(numbers, 3).flatten().tolist() == [0, 3, 6]
-    assert task.spaced(numbers, 10).flatten().tolist() == list(range(10))
-    with pytest.raises(ValueError, match="held_out must be at most 10, got 11"):
-        task.spaced(numbers, 11)
-
-
 # The arms
 
 
@@ -363,65 +240,3 @@ def test_it_learns_a_handful_by_heart():
         final = train(EXPERIMENT.config("book", arm, 0, **few), save=False).result["final"]
         assert final["train_bound"] < 20, arm
         assert final["validation_bound"] > 60, arm
-
-
-# The plan
-
-
-def frame(curves):
-    """A table of runs of one arm: validation bounds at steps 0, 10, 20, ..."""
-    rows = [("a", seed, "validation_bound", 10.0 * n, value)
-            for seed, curve in curves.items() for n, value in enumerate(curve)]  # fmt: skip
-    return pd.DataFrame(rows, columns=["arm", "seed", "metric", "step", "value"])
-
-
-def test_updates_to_a_level_by_hand():
-    runs = {0: [9, 5, 3, 4], 1: [9, 8, 7, 6], 2: [4, 3, 2, 1], 3: [9, 8, 4, 2]}
-    found = plan.updates_to(lambda: 4.0)(frame(runs), "a", ("a",))
-    assert found.to_dict() == pytest.approx({0: 15.0, 1: 30.0, 2: 0.0, 3: 20.0})
-    more = {**runs, 4: [9, 9, 9, 9]}
-    assert plan.updates_to(lambda: 4.0)(frame(more), "a", ("a",)).isna().all()
-
-
-def test_the_level_is_where_tuned_runs_of_none_end(monkeypatch):
-    class Run:
-        def __init__(self, arm, rate, mean, end):
-            self.config = {"arm": arm, "options": {"learning_rate": rate}}
-            self.result = {"final": {"mean_validation_bound": mean, "validation_bound": end}}
-
-    asked = []
-    runs = [Run("none", 1, 9, 4.0), Run("none", 1, 7, 5.0), Run("none", 2, 7.5, 1.0),
-            Run("none", 2, 9, 1.0), Run("layer", 3, 0, 0.0)]  # fmt: skip
-    monkeypatch.setattr(plan.records, "runs", lambda *which: asked.append(which) or runs)
-    assert plan.level() == 4.5
-    assert asked == [("draw", "standard_tuning")]
-    monkeypatch.setattr(plan.records, "runs", lambda *which: runs[4:])
-    assert math.isnan(plan.level())
-    assert not np.isfinite(plan.updates_to(plan.level)(frame({0: [9, 1]}), "a", ("a",))).any()
-
-
-def test_the_papers_sizes_and_a_narrow_run_of_them():
-    paper = EXPERIMENT.config("paper", "layer", 0).options
-    sizes = (paper.glimpses, paper.hidden, paper.read, paper.write, paper.latent, paper.batch_size)
-    assert sizes == (64, 256, 2, 5, 100, 128)
-    assert (paper.updates, paper.variant, paper.learning_rate) == (78_000, "cell_only", 1e-3)
-    narrow = {"dataset": "digits", "hidden": 8, "latent": 4, "updates": 2, "evaluations": 1,
-              "held_out": 10, "samples": 2}  # fmt: skip
-    result = train(EXPERIMENT.config("paper", "layer", 0, **narrow), save=False).result
-    assert result["final"]["test_bound"] < result["curves"]["test_bound"]["value"][0]
-    assert "test_kl_64" in result["final"]
-
-
-@pytest.mark.parametrize(
-    ("arm", "change", "message"),
-    [
-        ("none", {"method": "batch"}, "method must be one of none, layer, got 'batch'"),
-        ("none", {"variant": "paper"}, "variant 'paper' is for method 'layer'"),
-        ("rescaled", {"initial_std": 0.1}, "rescaled sets the scale of the weights"),
-        ("layer", {"read": 1}, "read: the value should be greater than or equal to 2, got 1"),
-        ("layer", {"dataset": "faces"}, "dataset: the value should be 'digits', 'mnist' or 'amat'"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(arm, change, message):
-    with pytest.raises(ValueError, match=message):
-        options(arm, **change)

@@ -12,8 +12,9 @@ pictures in the same order, with the same samples.
 - `none/small`, `layer/small`: the same two from weights of standard deviation 0.01, as a public
   DRAW of that time starts them (jbornschein/draw); the paper does not say how it started.
 
-Not as in the paper: sizes, number of glimpses and budget (but in the profile `paper`), and tuned
-rates. Initial states and canvas are zeros.
+Not as in the paper: sizes, number of glimpses and budget (but in the profile `paper`, which takes
+its own binarization of MNIST, or Larochelle's with `--set dataset=amat`), and tuned rates. Initial
+states and canvas are zeros.
 
 Plan. Every arm at the rate with the lowest mean over the curve of the validation bound, three
 tuning seeds of half the updates. "Updates to a level": the level is the validation bound at which
@@ -21,12 +22,20 @@ the tuning runs of `none` end, at the best of its rates. A run that never reache
 with all its updates; where more than a quarter of an arm's runs never do, there is no difference,
 so no verdict.
 
-Cost. `book`: four arms, three seeds, 300 updates of some 12 ms. `standard`: an update takes some 40
-ms of one core, so a run about a minute; 18 tuning runs and 30 to 60 runs of the primary arms (10
-seeds first, at one rate or two), at most 30 more if the spread of the first ten asks for 20 seeds,
-and 20 exploratory ones: 75 to 130 minutes of one core, half of that on two.
+Cost. `book`: four arms, three seeds, 300 updates of some 20 ms. `standard`: an update takes some 45
+ms of one core, so a run about a minute. Of the primary arms 36 tuning runs of half the updates
+(more where an edge of the grid wins) and 30 to 60 others (10 seeds first, at one rate or two),
+twice as many if the spread of the first ten asks for 20 seeds; of the exploratory arms 12 tuning
+runs and 15 others: 70 to 140 minutes of one core, half of that on two.
 
-Pilots: {pilots}
+Pilots, one seed (900), none part of a record, about six minutes of one core in all, of the arms
+`none` and `layer`. They chose sizes at which the latent numbers are used, and nothing by which arm
+was ahead. MNIST reduced to 14 x 14 gray pixels and then drawn: KL below 1.1 nats after 300 updates,
+bounds 2 nats below that of pixels by themselves; reduced after drawing: 1.4 and 3.7 after 500.
+28 x 28 pixels through windows of 5 x 5 points: 13 after 500 (`layer`, rate 0.003), but 3.6 and no
+better than pixels by themselves after 600 (`none`, 0.004), as points 7 pixels apart see little; of
+8 x 8 points: 2.6, and 10 nats better, after 400 (`none`, 0.003). The notebook's digits at 8 x 8
+pixels: below 1.6 after 300; enlarged to 16 x 16 pixels: 6 to 10.
 """
 
 from __future__ import annotations
@@ -207,7 +216,7 @@ BETTER = Said(
 COMPARISONS = Comparisons(
     chapter="17",
     gates=(
-        Gate("does not learn a handful of digits by heart", "train_bound", 30.0, by_heart=True),
+        Gate("does not learn four digits by heart", "train_bound", 60.0, by_heart=True),
         Gate(
             "is not clearly better than pixels drawn by themselves",
             *("share_of_pixels", 1.0),
@@ -267,7 +276,7 @@ EXPERIMENT = Experiment(
             tuning_seeds=(TUNING_SEED, 1001, 1002),
             tuning_share=0.5,
             first=10,
-            options={"updates": 1200, "evaluations": 12},
+            options={"updates": 1200, "evaluations": 12, "read": 8, "write": 8},
         ),
         "paper": Profile(options=PAPER),
     },
@@ -275,7 +284,7 @@ EXPERIMENT = Experiment(
     select="validation_bound",
     averaged=("validation_bound", "test_bound"),
     comparisons=COMPARISONS,
-    overfit={"examples": 4, "batch_size": 4, "updates": 500, "evaluations": 1},
+    overfit={"examples": 4, "batch_size": 4, "updates": 1500, "evaluations": 1},
     original=Original(
         claim="Section 6.4: DRAW with layer normalization learns almost twice as fast, and ends "
         "with a better bound.",
