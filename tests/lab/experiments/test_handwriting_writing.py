@@ -74,7 +74,7 @@ def test_unknown_characters_are_refused_by_name():
     for text in ("", "  "):
         with pytest.raises(ValueError, match="text must have a character that is written, got"):
             write(text, model=pen())
-    with pytest.raises(ValueError, match="bias must be at least 0, which is none, got -0.5"):
+    with pytest.raises(ValueError, match=r"bias must be at least 0, which is none, got -0\.5"):
         write("ab", -0.5, model=pen())
 
 
@@ -110,7 +110,7 @@ def test_a_file_that_holds_a_pickle_is_refused_unread(tmp_path):
 
 def test_broken_and_missing_files_are_refused_by_name(tmp_path):
     missing = tmp_path / "none.npz"
-    with pytest.raises(FileNotFoundError, match="make them with: python -m layernorm.lab.experime"):
+    with pytest.raises(FileNotFoundError, match=r"make them with: python -m layernorm\.lab"):
         load(missing)
     file = tmp_path / "w.npz"
     save(pen(), SimpleNamespace(method="layer", **SIZES), file)
