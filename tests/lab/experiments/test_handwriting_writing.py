@@ -110,9 +110,7 @@ def test_a_file_that_holds_a_pickle_is_refused_unread(tmp_path):
 
 def test_broken_and_missing_files_are_refused_by_name(tmp_path):
     missing = tmp_path / "none.npz"
-    with pytest.raises(
-        FileNotFoundError, match=r"make them with: python -m layernorm\.lab\.experime"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"make them with: python -m layernorm\.lab"):
         load(missing)
     file = tmp_path / "w.npz"
     save(pen(), SimpleNamespace(method="layer", **SIZES), file)
