@@ -73,9 +73,9 @@ def verdicts(sweep: Sweep, done: Mapping[str, records.Record]) -> list[list[str]
     for name, one in sweep.verdicts(done).items():
         if set(one.row.arms) <= set(sweep.arms):
             shown = f"{one.difference:.4g}" if one.difference else ""
-            why = f" ({one.problem or '; '.join(one.notes())})"
+            why = one.problem or "; ".join(one.notes())
             margin = f"{one.row.margin.size:g} {one.row.margin.unit}"
-            rows.append([name, shown, margin, one.verdict + why])
+            rows.append([name, shown, margin, one.verdict + (why and f" ({why})")])
     return rows
 
 

@@ -109,13 +109,7 @@ EXPERIMENT = Experiment(
         for arm, options in _METHODS.items()
         for activation in ACTIVATIONS
     },
-    profiles={
-        "book": Profile(
-            learning_rates=RATES,
-            **TWO_STAGES,
-            before=Profile(seeds=tuple(range(10)), learning_rates=RATES),
-        )
-    },
+    profiles={"book": Profile(learning_rates=RATES, **TWO_STAGES)},
     primary="drift_below",
     rate_of={f"layer/same-{activation}": f"rescaled-{activation}" for activation in ACTIVATIONS},
     **ON_DIGITS,
