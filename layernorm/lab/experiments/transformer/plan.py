@@ -24,9 +24,13 @@ amount of data `test_nll`, that at the end, since overfitting is what is asked a
 chosen by the validation cross-entropy at the end of tuning runs of a quarter (`data`: half) of the
 updates. Processor time of one core, on a busy machine: 0.07 s an update of `standard`, a run 85 s;
 some 120 runs, tuning ones counted by their length, take 170 minutes; the other sweeps as long.
-Pilots, which no record holds: seeds 900 and above, timings and whether arms learn; a throw-away
-prototype of other sizes showed that with embeddings of deviation 0.02 DyT and Derf learn nothing,
-that 600 updates are too few, and at one rate and seed Post-LN ahead of Pre-LN at four blocks.
+On one busy core an update reads 8,900 characters a second in `standard` and 26,000 in the others;
+nanoGPT's own model of the same sizes, measured in turns with ours, 9,100 and 25,600.
+Pilots, which no record holds, seed 900, rate 0.002, one run each, for timings and to see that arms
+learn: `layer` (also by heart), `post/cold` of 60 short updates, `dyt/much`, `layer/little`, which
+overfits as it should, and 500 updates of `derf/muon`. A throw-away prototype of other sizes showed
+that with embeddings of deviation 0.02 DyT and Derf learn nothing, that 600 updates are too few, and
+at one rate and seed Post-LN ahead of Pre-LN at four blocks.
 """
 
 from __future__ import annotations
