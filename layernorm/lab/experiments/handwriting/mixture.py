@@ -78,9 +78,7 @@ def negative_log_likelihood(
 def sample(
     y: Float[Tensor, "n outputs"], bias: float, random: torch.Generator
 ) -> Float[Tensor, "n 3"]:
-    """A point drawn from each output's density. Raises `ValueError` for a bias below 0."""
-    if bias < 0:
-        raise ValueError(f"bias must be at least 0, which is none, got {bias}")
+    """A point drawn from each output's density."""
     given = mixture(y, bias)
     rows = torch.arange(len(y))
     chosen = torch.multinomial(given.log_pi.exp(), 1, generator=random).squeeze(1)

@@ -262,7 +262,7 @@ EXPERIMENT = Experiment(
                 "lines": 4096,
                 "writers": 64,
                 "learning_rate": 3e-3,
-                "updates": 900,
+                "updates": 512,
             },
         ),
         "paper": Profile(

@@ -9,12 +9,14 @@ minutes of one core, and writes the weights to the file in which `write` looks f
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -52,7 +54,8 @@ class Written:
 def write(text: str, bias: float = 1.0, seed: int = 0, model: Pen | None = None) -> Written:
     """Write a text, point by point, each drawn from the density that the network gives.
 
-    Writing stops when the window's largest weight would fall on the character after the last.
+    A space follows the text, as it follows words in training. Writing ends where a stroke would
+    begin on it, that is, where the pen is lifted and the window's largest weight has come there.
 
     Args:
         text: characters that the network has learned.
@@ -69,7 +72,9 @@ def write(text: str, bias: float = 1.0, seed: int = 0, model: Pen | None = None)
     pen = model or load()
     if not text.strip():
         raise ValueError(f"text must have a character that is written, got {text!r}")
-    places = torch.tensor([handwriting.numbers(text, pen.letters)])
+    if bias < 0:
+        raise ValueError(f"bias must be at least 0, which is none, got {bias}")
+    places = torch.tensor([handwriting.numbers(text + " ", pen.letters)])
     with torch.no_grad():
         points, outputs, window = _drawn(pen.network, places, bias, seed)
     moved = points[:, :2] * pen.scale[1] + pen.scale[0]
@@ -77,14 +82,15 @@ def write(text: str, bias: float = 1.0, seed: int = 0, model: Pen | None = None)
 
 
 def _drawn(network: Writer, text: Tensor, bias: float, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Points, outputs and window weights; the last column of these is past the text."""
+    """Points, outputs and window weights, of a text that ends with a space."""
     random = torch.Generator().manual_seed(seed)
-    characters = torch.nn.functional.pad(network.one_hot[text], (0, 0, 0, 1))
+    characters, last = network.one_hot[text], text.shape[1] - 1
     at, x = network.start(1), torch.tensor([[[0.0, 0.0, 1.0]]])
-    found = []
-    for _ in range(PER_LETTER * text.shape[1]):
+    found, place = [], 0
+    for _ in range(PER_LETTER * last):
         read, at = network.steps(x, characters, at)
-        if read.phi[0, 0].argmax() == text.shape[1] and found:
+        place = max(place, int(read.phi[0, 0].argmax()))  # far past the text all weights are 0
+        if place == last and x[0, 0, 2] == 1 and found:
             break
         x = sample(read.y[0], bias, random)[None]
         found.append((x[0, 0], read.y[0, 0], read.phi[0, 0]))
@@ -146,13 +152,13 @@ def load(file: Path = WEIGHTS) -> Pen:
             "python -m layernorm.lab.experiments.handwriting"
         )
     try:
-        with np.load(file, allow_pickle=False) as held:
+        with np.load(io.BytesIO(Path(file).read_bytes()), allow_pickle=False) as held:
             there = {name: held[name] for name in held.files}
         about, scale = json.loads(str(there.pop("about"))), there.pop("scale")
         network = build(_Sizes(**about["sizes"]))
         weights = {name: torch.from_numpy(w.astype(np.float32)) for name, w in there.items()}
         network.load_state_dict(weights)
-    except (OSError, ValueError, LookupError, TypeError, RuntimeError, EOFError) as error:
+    except (BadZipFile, ValueError, LookupError, TypeError, RuntimeError, EOFError) as error:
         raise ValueError(f"{file}: no weights that `save` wrote: {error}") from None
     return Pen(network.eval(), torch.from_numpy(scale), about["letters"])
 
