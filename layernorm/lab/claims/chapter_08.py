@@ -273,7 +273,7 @@ def ln_rnn_dynamics_more_stable() -> Finding:
 )
 def ln_rnn_gradients_explode_and_vanish() -> Finding:
     free, driven = (
-        interval(course("ln-tanh", nets=12, **options).exponents[:, 0], 0.99)
+        interval(course("ln-tanh", nets=12, **options).exponents[:, 0].tolist(), 0.99)
         for options in ({"drive": 0.0, "gain": 3.0}, {})
     )
     grow, vanish = free.low > 0.1, driven.high < -0.2
