@@ -1,0 +1,221 @@
+"""What the transformer's three sweeps compare: margins, gates and claims; the arms are `plan`'s."""
+
+from __future__ import annotations
+
+from layernorm.lab.experiments.contrasts import (
+    Comparison,
+    Comparisons,
+    Contrast,
+    Gate,
+    Margin,
+    Said,
+    less,
+    minus,
+)
+
+BEST, END = "best_test_nll", "test_nll"
+NATS = Margin(
+    *(0.03, "nats", "the test cross-entropy where validation's is lowest"),
+    "3% in perplexity a character, about what half as many updates again would give",
+)
+AT_END = Margin(
+    *(0.03, "nats", "the test cross-entropy after the last update"),
+    "3% in perplexity a character, about what half as many updates again would give",
+)
+FLAT = Margin(
+    *(0.05, "of the numbers", "the share of numbers at which the curve is nearly flat"),
+    "a twentieth of what a curve is given",
+)
+MEAN = Margin(
+    *(0.06, "of the mean square", "the part that the squared mean over units has in it"),
+    "as much as changes the length of a normalized vector by 3%",
+)
+
+
+def gates(*exempt: str) -> tuple[Gate, ...]:
+    return (
+        Gate("does not learn 16 windows by heart", "train_error", 10.0, by_heart=True),
+        Gate(
+            "is not clearly below a model that knows how frequent each character is",
+            *("of_unigram", 1.0),
+            surely=True,
+            exempt=exempt,
+        ),
+    )
+
+
+def _row(name: str, contrast: Contrast, id: str, statement: str, **more) -> Comparison:
+    given = {"margin": NATS, **more}
+    return Comparison(name, contrast, claim=Said(f"{id}/transformer", statement), **given)
+
+
+SIGN = (
+    "little-data-favors-dynamic-tanh",
+    "With little data a transformer with dynamic tanh ends with a lower loss than one with layer "
+    "normalization, with much data with a higher one (arXiv:2604.23434).",
+)
+
+COMPARISONS = Comparisons(
+    chapter="21",
+    gates=gates("post/cold", "none"),
+    rows=(
+        _row(
+            "layer/cold - layer",
+            less("layer/cold", "layer", BEST),
+            "normalizing-first-needs-no-warm-up",
+            "A transformer that normalizes before each block needs no warm-up: without one it is "
+            "not worse (Xiong et al. 2020).",
+            says="not worse",
+        ),
+        _row(
+            "post - post/cold",
+            less("post", "post/cold", BEST),
+            "normalizing-last-needs-a-warm-up",
+            "A transformer that normalizes after each block needs a warm-up: with one it is better "
+            "(Xiong et al. 2020).",
+        ),
+        _row(
+            "layer - rescaled",
+            less("layer", "rescaled", BEST),
+            "better-than-rescaled",
+            "It is normalization that makes a deep transformer learn better, not the scale of the "
+            "start: it is better than one without norms whose layers start with unit variance.",
+        ),
+        _row(
+            "rms - layer",
+            less("rms", "layer", BEST),
+            "rms-is-as-good",
+            "A transformer with RMS normalization is as good as one with layer normalization "
+            "(Zhang and Sennrich 2019).",
+            says="same",
+        ),
+        _row(
+            "layer/scaling - layer",
+            less("layer/scaling", "layer", BEST),
+            "scaling-is-better",
+            "Dividing each norm of a deep transformer by the root of its depth makes it better "
+            "(LayerNorm Scaling, Sun et al. 2025).",
+        ),
+        _row(
+            "layer/scaling - layer/scaled",
+            less("layer/scaling", "layer/scaled", BEST),
+            "scaling-is-better-than-a-scaled-start",
+            "LayerNorm scaling is better than a start with scaled residual matrices (the control "
+            "of this book; Sun et al. 2025 have it in a footnote).",
+        ),
+        _row(
+            "mean of rms",
+            ((1, "rms", "mean_share"),),
+            "the-mean-is-small",
+            "In a trained transformer the mean over units is so small a part of the residual "
+            "stream that subtracting it hardly matters (Zhang and Sennrich 2019).",
+            margin=MEAN,
+            says="not worse",
+        ),
+        *(
+            Comparison(f"{arm} - layer", less(arm, "layer", BEST), NATS, family="exploratory")
+            for arm in ("post", "peri", "qk", "none")
+        ),
+    ),
+)
+ON_DATA = Comparisons(
+    chapter="22",
+    profile="data",
+    by_heart="data_overfit",
+    gates=gates("*/little*"),
+    rows=(
+        _row("dyt - layer, little", less("dyt/little", "layer/little", END), *SIGN, margin=AT_END),
+        _row("layer - dyt, much", less("layer/much", "dyt/much", END), *SIGN, margin=AT_END),
+        _row(
+            "dyt - layer, much",
+            less("dyt/much", "layer/much", END),
+            "dynamic-tanh-is-not-worse",
+            "A transformer with dynamic tanh is not worse than one with layer normalization (Zhu "
+            "et al. 2025).",
+            margin=AT_END,
+            says="not worse",
+        ),
+        _row(
+            "derf - layer, much",
+            less("derf/much", "layer/much", END),
+            "dynamic-erf-is-better",
+            "A transformer with dynamic erf is better than one with layer normalization (Chen et "
+            "al. 2025).",
+            margin=AT_END,
+        ),
+        _row(
+            "layer with dropout - dyt, little",
+            less("layer/little/dropout", "dyt/little", END),
+            "dropout-does-what-dynamic-tanh-does",
+            "With little data, layer normalization with dropout is not worse than dynamic tanh "
+            "(arXiv:2604.23434).",
+            margin=AT_END,
+            says="not worse",
+        ),
+        _row(
+            "saturation, much - little",
+            less("dyt/much", "dyt/little", "saturated"),
+            "little-data-saturates-dynamic-tanh",
+            "Dynamic tanh saturates more with little data than with much (arXiv:2604.23434).",
+            margin=FLAT,
+        ),
+        *(
+            Comparison(f"{one} - {two}", less(one, two, of), margin, family="exploratory")
+            for one, two, of, margin in (
+                ("rescaled/little", "layer/little", END, AT_END),
+                ("rescaled/much", "layer/much", END, AT_END),
+                ("derf/little", "layer/little", END, AT_END),
+            )
+        ),
+        Comparison(
+            "dyt - layer, little, stopped early",
+            *(less("dyt/little", "layer/little", BEST), NATS),
+            family="exploratory",
+        ),
+    ),
+)
+
+
+def _gap(curve: str) -> Contrast:
+    """The lead of RMS normalization on a curve under Muon, beyond that under AdamW; lower: more."""
+    muon, adamw = (less(f"rms/{o}", f"{curve}/{o}", BEST) for o in ("muon", "adamw"))
+    return minus(muon, adamw)
+
+
+ON_OPTIMIZER = Comparisons(
+    chapter="22",
+    profile="optimizer",
+    by_heart="optimizer_overfit",
+    gates=gates(),
+    rows=(
+        _row(
+            "lead of rms on derf, Muon - AdamW",
+            _gap("derf"),
+            "muon-widens-the-gap-of-dynamic-erf",
+            "Dynamic erf falls further behind RMS normalization with Muon than with AdamW "
+            "(arXiv:2604.01563).",
+        ),
+        _row(
+            "lead of rms on dyt, Muon - AdamW",
+            _gap("dyt"),
+            "muon-leaves-the-gap-of-dynamic-tanh",
+            "Between dynamic tanh and RMS normalization it makes no difference whether Muon or "
+            "AdamW trains (arXiv:2604.01563).",
+            says="same",
+        ),
+        _row(
+            "derf with Muon, alpha 0.3 - 0.5",
+            less("derf/muon/alpha-0.3", "derf/muon", BEST),
+            "a-smaller-alpha-helps-dynamic-erf-with-muon",
+            "With Muon, dynamic erf is better if alpha starts at 0.3 instead of 0.5 "
+            "(arXiv:2604.01563).",
+        ),
+        _row(
+            "rms, Muon - AdamW",
+            less("rms/muon", "rms/adamw", BEST),
+            "muon-is-better-than-adamw",
+            "A transformer with RMS normalization is better trained by Muon than by AdamW (Jordan "
+            "et al. 2024).",
+        ),
+    ),
+)
