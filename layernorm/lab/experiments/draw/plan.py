@@ -35,7 +35,8 @@ bounds 2 nats below that of pixels by themselves; reduced after drawing: 1.4 and
 28 x 28 pixels through windows of 5 x 5 points: 13 after 500 (`layer`, rate 0.003), but 3.6 and no
 better than pixels by themselves after 600 (`none`, 0.004), as points 7 pixels apart see little; of
 8 x 8 points: 2.6, and 10 nats better, after 400 (`none`, 0.003). The notebook's digits at 8 x 8
-pixels: below 1.6 after 300; enlarged to 16 x 16 pixels: 6 to 10.
+pixels: below 1.6 after 300; enlarged to 16 x 16 pixels: 6 to 10. By heart, four pictures of MNIST
+(`none`, 0.003): 57 nats after 1500 updates, hence 2500 of them and a gate at 80.
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ BETTER = Said(
 COMPARISONS = Comparisons(
     chapter="17",
     gates=(
-        Gate("does not learn four digits by heart", "train_bound", 60.0, by_heart=True),
+        Gate("does not learn four digits by heart", "train_bound", 80.0, by_heart=True),
         Gate(
             "is not clearly better than pixels drawn by themselves",
             *("share_of_pixels", 1.0),
@@ -284,7 +285,7 @@ EXPERIMENT = Experiment(
     select="validation_bound",
     averaged=("validation_bound", "test_bound"),
     comparisons=COMPARISONS,
-    overfit={"examples": 4, "batch_size": 4, "updates": 1500, "evaluations": 1},
+    overfit={"examples": 4, "batch_size": 4, "updates": 2500, "evaluations": 1},
     original=Original(
         claim="Section 6.4: DRAW with layer normalization learns almost twice as fast, and ends "
         "with a better bound.",
