@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import product
 
-from layernorm.lab.analysis import transformers
 from layernorm.lab.claims import Finding, claim
 from layernorm.lab.claims.checks import below, largest, proved
+from layernorm.lab.experiments.transformer import untrained as transformers
 
 
 @claim(
@@ -21,7 +21,7 @@ from layernorm.lab.claims.checks import below, largest, proved
     "that do not amplify rounding errors); else refuted",
     # Mutant: the rate grows as the weights shrink, not as their square.
     sabotage=(
-        "layernorm.lab.analysis.transformers.growing",
+        "layernorm.lab.experiments.transformer.untrained.growing",
         lambda rate, decay, t: rate * (1 - rate * decay) ** -t,
     ),
 )

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from layernorm import functional as F
-from layernorm.lab.analysis import transformers
 from layernorm.lab.analysis.statistics import Interval, interval
 from layernorm.lab.claims import Finding, adversary, claim
 from layernorm.lab.claims.checks import LAYER_NORM, conditional, draw, held, largest, proved
+from layernorm.lab.experiments.transformer import untrained as transformers
 
 BRANCH = "layernorm.lab.experiments.transformer.model.Branch.forward"
-BUILD = "layernorm.lab.analysis.transformers.build"
+BUILD = "layernorm.lab.experiments.transformer.untrained.build"
 _build = transformers.build  # what a mutant is made of
 CLOSE = 0.15  # to theory, for an exponent of depth
 ADVERSE = {"embedding_std": 10.0}  # a stream that starts ten times as large

@@ -9,7 +9,7 @@ from scipy.spatial import ConvexHull
 from torch.nn.functional import cross_entropy
 
 from layernorm import functional
-from layernorm.lab.analysis import transformers
+from layernorm.lab.experiments.transformer import untrained as transformers
 
 
 def test_measured_gradients_are_those_of_the_loss():
