@@ -32,14 +32,19 @@ class StepNorm:
     def __call__(self, a: Float[Tensor, "cases units"], step: int) -> Float[Tensor, "cases units"]:
         if self.running is not None:
             mean, var = (moment[step] for moment in self.running)
-            return F.batch_norm(a, mean, var, self.gain, self.bias, eps=self.eps)
+            return F.batch_norm(a, mean, var, self._gain(var), self.bias, eps=self.eps)
         if len(a) >= self.min_samples:
             self.enough = a
             self.found.append(torch.var_mean(_wide(a.detach()), 0))
-            return F.batch_norm(a, None, None, self.gain, self.bias, training=True, eps=self.eps)
+            gain = self._gain(self.found[-1][0])
+            return F.batch_norm(a, None, None, gain, self.bias, training=True, eps=self.eps)
         var, mean = torch.var_mean(_wide(self.enough), 0, correction=0)
-        y = (_wide(a) - mean) / torch.sqrt(var + self.eps) * self.gain
+        y = (_wide(a) - mean) / torch.sqrt(var + self.eps) * self._gain(var)
         return (y if self.bias is None else y + self.bias).to(a.dtype)
+
+    def _gain(self, var: Float[Tensor, " units"]) -> Float[Tensor, " units"]:
+        """NaN where a variance overflowed; torch divides by infinity and gives zeros."""
+        return self.gain + (var.detach() - var.detach()).to(self.gain.dtype)
 
     def seen(self) -> tuple[Float[Tensor, "steps units"], Float[Tensor, "steps units"]]:
         """Mean and unbiased variance of the steps that had enough cases."""

@@ -45,6 +45,18 @@ def test_keys_shapes_and_start():
     assert sequence.bn_c_weight_l0.eq(1).all()
 
 
+@pytest.mark.parametrize("statistics", ["per_step", "sequence"])
+def test_statistics_that_overflow_give_nan(statistics):
+    """Not the zeros, or a bias alone, of a division by infinity: in training, for the few cases
+    of late steps, and from running statistics."""
+    layer = layernorm.BatchNormLSTM(3, 4, statistics=statistics, max_length=6)
+    with torch.no_grad():
+        layer.weight_ih_l0.fill_(1e30)
+    y, _ = layer(pack_sequence([torch.randn(n, 3) for n in (6, 3, 2, 2)]))
+    assert y.data.isnan().all()
+    assert layer.eval()(torch.randn(5, 2, 3))[0].isnan().all()
+
+
 def test_evaluation_changes_nothing_and_reset_forgets():
     layer = make()
     fresh = copy.deepcopy(layer.state_dict())
