@@ -112,6 +112,7 @@ def test_claims_as_json(three_claims):
         "reason": None,
         "evidence": "It is 0.",
         "numbers": {"worst": 0.0, "odd": "nan"},
+        "table": [],
         "current": True,
     }
 

@@ -235,7 +235,7 @@ def worded(told: Sequence[Fact], random: Random) -> str:
     """These facts as one caption, in words drawn at random.
 
     >>> worded([("at", 0, 8), ("largest", 8)], Random(1))
-    'a view of an eight in the upper left while 8 is the highest'
+    'the picture shows an eight in the top left-hand yet eight is the highest'
     """
     pick = _picker(random)
     said = [_worded(fact, pick) for fact in told]

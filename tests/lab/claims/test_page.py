@@ -110,7 +110,7 @@ def test_exploratory_claims_are_counted_and_leave_their_statements_open():
         claim = Claim(some, "S.", ("summary B",), "experiment", "08")
         decided = Decided([(claim, Finding(verdict, "Evidence.", reason=reason))])
         assert page.counts(decided).loc[verdict].tolist() == [1, 1]
-        assert page.statements(decided).loc["summary B", "partly open"] == 1
+        assert page.statements(decided).loc["summary B", "partly decided"] == 1
 
 
 def test_errata_have_links_too():

@@ -97,7 +97,7 @@ def pair_loss(energy: Float[Tensor, "n n"], margin: float) -> Float[Tensor, ""]:
     """The loss of a batch whose right pairs are on the diagonal.
 
     >>> pair_loss(torch.tensor([[0.1, 0.3], [0.1, 0.2]]), 0.25)
-    tensor(0.5500)
+    tensor(0.8000)
     """
     right = energy.diagonal()
     cost = (margin + right[:, None] - energy).relu() + (margin + right - energy).relu()

@@ -67,7 +67,7 @@ def ranks(energy: Float[Tensor, "m n"]) -> tuple[Int[Tensor, " n"], Int[Tensor, 
     >>> energy = torch.ones(10, 2)
     >>> energy[1, 0], energy[7, 1] = 0.0, 2.0
     >>> ranks(energy)
-    (tensor([0, 4]), tensor([1, 0, 1, 1, 1, 1, 1, 1, 1, 1]))
+    (tensor([0, 5]), tensor([1, 0, 1, 1, 1, 1, 1, 1, 1, 1]))
     """
     energy = energy.nan_to_num(torch.inf)
     owner = torch.arange(len(energy), device=energy.device) // EACH
