@@ -21,6 +21,7 @@ SLOW = [
     "lab/records/test_staleness.py",
     "lab/test_invariance_figure.py",
     "library/test_modules_graphs.py",
+    "library/test_onnx.py",
 ]
 
 
