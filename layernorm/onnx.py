@@ -7,7 +7,8 @@ single precision, which a file in float64 shows in its ninth digit.
 
 What may have any size in the file, where `dynamic_shapes` names it:
 
-    LayerNormLSTM, LayerNormGRU, LayerNormRNN, BatchNormLSTM    batch and length
+    LayerNormLSTM, LayerNormGRU (its Variant), LayerNormRNN,
+    BatchNormLSTM                                               batch and length
     their cells                                                 batch
     LayerNorm, RMSNorm, WeightNormLinear, DynamicTanh, Erf      every dimension before the units
     BatchNorm, GroupNorm, InstanceNorm                          batch and positions
@@ -31,7 +32,16 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 from layernorm import functional
-from layernorm.recurrent import BatchNormLSTM, batch_norm, checks, definition, layers, variants
+from layernorm.recurrent import (
+    BatchNormLSTM,
+    LayerNormGRUVariant,
+    batch_norm,
+    checks,
+    definition,
+    gru_variants,
+    layers,
+    variants,
+)
 from layernorm.recurrent.step_norm import StepNorm
 
 
@@ -96,6 +106,7 @@ def _exportable() -> Iterator[None]:
         (batch_norm, "valid_rows", _refuse_lengths),
         (BatchNormLSTM, "_stack", layers.Layer._stack),
         (BatchNormLSTM, "_sequence", _batch_norm_scan),
+        (LayerNormGRUVariant, "_sequence", _variant_scan),
     ]
     before = [getattr(place, name) for place, name, _ in places]
     try:
@@ -135,6 +146,13 @@ class _Scans:
             return definition.rnn(rows, None, h, weights, eps, nonlinearity=nonlinearity)
 
         return _scan(step, x, [h0], weights, reverse)
+
+
+def _variant_scan(layer: LayerNormGRUVariant, x, batch_sizes, states, weights, reverse: bool):
+    def step(rows, h, weights):
+        return gru_variants.gru(rows, None, h, weights, layer.eps, layer.variant)
+
+    return _scan(step, x, states, weights, reverse)
 
 
 def _batch_norm_scan(layer: BatchNormLSTM, x, batch_sizes, states, suffix: str, reverse: bool):

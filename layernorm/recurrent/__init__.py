@@ -2,12 +2,15 @@
 
 from layernorm.recurrent.batch_norm import BatchNormLSTM
 from layernorm.recurrent.cells import LayerNormGRUCell, LayerNormLSTMCell, LayerNormRNNCell
+from layernorm.recurrent.gru_variants import LayerNormGRUVariant, LayerNormGRUVariantCell
 from layernorm.recurrent.layers import LayerNormGRU, LayerNormLSTM, LayerNormRNN
 
 __all__ = [
     "BatchNormLSTM",
     "LayerNormGRU",
     "LayerNormGRUCell",
+    "LayerNormGRUVariant",
+    "LayerNormGRUVariantCell",
     "LayerNormLSTM",
     "LayerNormLSTMCell",
     "LayerNormRNN",

@@ -25,7 +25,9 @@ needs_onnx = pytest.mark.skipif(
     not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))),
     reason="onnx, onnxscript and onnxruntime are not installed: pip install 'layernorm[test]'",
 )
+KINDS = LAYERS | {"gru_variant": layernorm.LayerNormGRUVariant}
 CELLS = {
+    "gru_variant": layernorm.LayerNormGRUVariantCell,
     "lstm": layernorm.LayerNormLSTMCell,
     "gru": layernorm.LayerNormGRUCell,
     "rnn": layernorm.LayerNormRNNCell,
@@ -84,7 +86,7 @@ def same(
 
 def layer(kind: str, norms: int, scans: int = 1, dtype=torch.float64, **options) -> None:
     """With the default backend; other batches and lengths, of one as well."""
-    module = shaken(LAYERS[kind](3, 5, dtype=dtype, eps=0.125, **options))
+    module = shaken(KINDS[kind](3, 5, dtype=dtype, eps=0.125, **options))
     inputs = [(torch.randn(*form, 3, dtype=dtype),) for form in ((4, 3), (6, 2), (1, 1))]
     dynamic = {1: "length", 0: "batch"} if options.get("batch_first") else TIMES
     same(module, inputs[0], (dynamic,), inputs[1:], norms, scans)
@@ -195,6 +197,8 @@ def jobs() -> dict[str, Callable[[], None]]:
         ),
         "gru float32": partial(layer, "gru", 4, dtype=torch.float32),
         "gru bidirectional": partial(layer, "gru", 8, 2, bidirectional=True, bias=False),
+        "gru joint": partial(layer, "gru_variant", 1, update_bias=1.0),
+        "gru stacked": partial(layer, "gru_variant", 4, 2, variant="stacked", bidirectional=True),
         "rnn float32": partial(layer, "rnn", 1, dtype=torch.float32),
         "rnn relu": partial(layer, "rnn", 2, 2, num_layers=2, nonlinearity="relu", bias=False),
         "lstm states": partial(with_states, "lstm"),
@@ -202,6 +206,7 @@ def jobs() -> dict[str, Callable[[], None]]:
         "one sequence": one_sequence,
         "lstm cell": partial(cell, "lstm", 5, variant="per_gate", proj_size=2),
         "gru cell": partial(cell, "gru", 4),
+        "gru joint cell": partial(cell, "gru_variant", 1),
         "rnn cell": partial(cell, "rnn", 1),
         "batch norm lstm": partial(batch_norm_lstm, bidirectional=True),
         "batch norm lstm sequence": partial(batch_norm_lstm, statistics="sequence", bias=False),
