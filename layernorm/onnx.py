@@ -40,6 +40,7 @@ from layernorm.recurrent import (
     definition,
     gru_variants,
     layers,
+    resets,
     variants,
 )
 from layernorm.recurrent.step_norm import StepNorm
@@ -63,7 +64,8 @@ def export(model: nn.Module, args: tuple, file: str | PathLike | None = None, **
 
     Raises: ImportError without the package onnxscript; TypeError for a model that is no module;
     ValueError for a model in training and for dynamo=False; NotExportable for a `PackedSequence`,
-    for `lengths`, and for beyond="error" of `BatchNormLSTM`; and what `torch.onnx.export` raises.
+    for `with_resets`, and for `lengths` and beyond="error" of `BatchNormLSTM`; and what
+    `torch.onnx.export` raises.
 
     While it works, other threads must not call recurrent layers: these compute by the Scan.
 
@@ -104,6 +106,7 @@ def _exportable() -> Iterator[None]:
         (variants, "layer_norm", _layer_norm),
         (checks, "layer_input", _layer_input),
         (batch_norm, "valid_rows", _refuse_lengths),
+        (resets, "_cut", _refuse_resets),
         (BatchNormLSTM, "_stack", layers.Layer._stack),
         (BatchNormLSTM, "_sequence", _batch_norm_scan),
         (LayerNormGRUVariant, "_sequence", _variant_scan),
@@ -221,3 +224,10 @@ def _layer_input(input, layer, weight) -> None:
 
 def _refuse_lengths(*_):
     raise NotExportable("lengths cannot be exported: they are data; give the padded batch alone")
+
+
+def _refuse_resets(*_):
+    raise NotExportable(
+        "with_resets cannot be exported: where it cuts is data; export the layer alone, for one "
+        "episode or one step, and set its states back outside"
+    )

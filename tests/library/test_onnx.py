@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 import layernorm
 from layernorm import functional
 from layernorm import onnx as export_module
-from layernorm.recurrent import layers
+from layernorm.recurrent import layers, with_resets
 
 needs_onnx = pytest.mark.skipif(
     not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))),
@@ -163,6 +163,14 @@ class Tagger(nn.Module):
         return self.norm(self.lstm(x)[0])
 
 
+class Episodes(layernorm.LayerNormGRU):
+    def __init__(self) -> None:
+        super().__init__(3, 5)
+
+    def forward(self, x, resets):
+        return with_resets(layernorm.LayerNormGRU(3, 5), x, resets)[0]
+
+
 def in_a_model() -> None:
     model, words = Tagger(), torch.randint(7, (4, 6))
     same(model, (words,), ({0: "batch", 1: "length"},), [(words[:2, :3],)], 7, 2)
@@ -219,6 +227,10 @@ def jobs() -> dict[str, Callable[[], None]]:
         "lengths": partial(
             refused, trained_batch_norm(), (torch.randn(4, 2, 3).double(), None, [4, 2]),
             "lengths cannot be exported",
+        ),
+        "resets": partial(
+            refused, Episodes(), (torch.randn(4, 2, 3), torch.zeros(4, 2, dtype=torch.bool)),
+            "with_resets cannot be exported",
         ),
         "beyond": partial(
             refused, trained_batch_norm(beyond="error"), (torch.randn(4, 2, 3).double(),),
