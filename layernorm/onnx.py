@@ -2,8 +2,8 @@
 
 A recurrent layer becomes one Scan for each layer and direction. Its body is one step of the
 definition (`layernorm.recurrent.definition`), with ONNX's LayerNormalization for every norm; no
-operator of this package is left in the file, so that any runtime can run it. ONNX stores eps in
-single precision, which a file in float64 shows in its ninth digit.
+operator of this package is left in the file, only ONNX's own. ONNX stores eps in single precision,
+which a file in float64 shows in its ninth digit.
 
 What may have any size in the file, where `dynamic_shapes` names it:
 

@@ -73,8 +73,8 @@ def with_resets(
     Raises: TypeError for another layer, a `PackedSequence` and resets that are not bool; ValueError
     for shapes that do not fit; and as the layer.
 
-    Source: the reset of the core's state in Espeholt et al. 2018, arXiv:1802.01561 (IMPALA), and in
-    the recurrent policies of reinforcement learning since.
+    Source: the agents of reinforcement learning, such as IMPALA's (Espeholt et al. 2018,
+    arXiv:1802.01561; its code, experiment.py, sets back the core's state where `done` is True).
 
     >>> from layernorm import LayerNormGRU
     >>> gru, x = LayerNormGRU(3, 5), torch.randn(4, 1, 3)
