@@ -29,6 +29,7 @@ from layernorm.lab.experiments.transformer.task import (
     Scheduled,
     flat,
     inputs_of,
+    looked_at,
 )
 from layernorm.lab.experiments.transformer.untrained import SEEDS, build
 
@@ -131,8 +132,8 @@ def replaced(model: Transformer, by, which: Collection[int] | None = None) -> Tr
 
 
 def trained(arm: str, seed: int, until: int | None = None, **options) -> Scheduled:
-    """A network trained as in the profile `book`, at one learning rate, for the first `until` updates
-    or all; `options` override the profile's."""
+    """A network trained as in the profile `book`, at one learning rate, for the first `until`
+    updates or all; `options` override the profile's."""
     experiment = get("transformer")
     config = experiment.config("book", arm, seed, **{"learning_rate": RATE, **options})
     with checkpoint.seeded(seed, CPU):
@@ -151,6 +152,11 @@ def saturated(run: Scheduled) -> list[float]:
     with torch.no_grad(), inputs_of(curves) as given:
         run.model(seen(run))
     return [flat(curve, x) for curve, x in zip(curves, given, strict=True)]
+
+
+def grown(run: Scheduled) -> float:
+    """The variance of a network's residual stream at its end, over that of the embeddings."""
+    return looked_at(run.model, run.task.parts["validation"][:LOOKED_AT])["stream"]
 
 
 def seen(run: Scheduled) -> Int[Tensor, "n t"]:
