@@ -85,7 +85,7 @@ def linear() -> Finding:
             [[without.apart(arm, s, SLOPE.get(arm, 1 / s), seed, depth) for s in STDS]
              for seed in transformers.SEEDS]
         )  # fmt: skip
-        return values, interval(transformers.exponents(values, STDS))
+        return values, interval(np.polyfit(np.log(STDS), np.log(values).T, 1)[0])
 
     curves = [found("dyt/much"), found("derf/much"), found("dyt/much", 12)]
     norm = found("layer")
