@@ -74,7 +74,7 @@ def gradients() -> Finding:
     "(Zhu et al. 2025 multiply them by the root of the width).",
     rule="untrained networks, embeddings of standard deviation 0.01, 0.03 and 0.1, five seeds; how "
     "far the logits are from those with the curve's slope at 0 in the norms' place, and the "
-    "exponent of the embeddings' size in it. Held if its 95% interval lies within 0.1 of 2 for "
+    "exponent of the embeddings' scale in it. Held if its 95% interval lies within 0.1 of 2 for "
     "dynamic tanh and erf at 4 blocks and, the adversary, dynamic tanh at 12 blocks, and for layer "
     "normalization within 0.1 of 0; else refuted",
     sabotage=(TANH, lambda x, alpha, *_: alpha * x.sign() * x.abs().sqrt()),
