@@ -262,14 +262,16 @@ def runs():
     what it starts from."""
     here, found = staleness.code(), {}
     for run in published():
-        labels = run.digest.split()[:-1]
+        *labels, then = run.digest.split()
         what = run.config["experiment"], run.config["method"]
         benchmark = what[0].startswith("bench_")
         what += (run.config["arm"], run.config["options"].get("kind")) if benchmark else ()
         if not labels or what in found:
             continue
-        ((*groups,),) = product(*(staleness._labelled(here, label) for label in labels))
-        found[what] = run, [name for group in groups for name in group]
+        for groups in product(*(staleness._labelled(here, label) for label in labels)):
+            names = [name for group in groups for name in group]
+            if what not in found or staleness._of(here, names, run.config, run.environment) == then:
+                found[what] = run, names
     return found
 
 
