@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from layernorm.lab.claims import VERDICTS, Claim, Decided, Finding, sources
 from layernorm.lab.claims.render import row
-from layernorm.lab.claims.schema import EXPLORATORY, NOT_YET_TESTED
+from layernorm.lab.claims.schema import EXPLORATORY, NOT_YET_TESTED, SIDE_PATHS, called
 
 if TYPE_CHECKING:
     import pandas
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # was installed without its notebooks has none, and the ledger no links.
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 PAGES = {path.stem[:2]: path.stem for path in sorted(NOTEBOOKS.glob("[0-9][0-9]-*.ipynb"))}
+PAGES |= {path.stem: path.stem for path in NOTEBOOKS.glob(f"{SIDE_PATHS}.ipynb")}
 ORDER = (*dict.fromkeys(v for verdicts in VERDICTS.values() for v in verdicts),)
 ORDER += (EXPLORATORY, NOT_YET_TESTED)
 OPEN = ("inconclusive", EXPLORATORY, NOT_YET_TESTED)
@@ -48,7 +49,7 @@ def links(claim: Claim, finding: Finding) -> str:
     page = PAGES.get(claim.chapter)
     if page is None:
         return ""
-    ways = [f'<a href="{page}.html">chapter {int(claim.chapter)}</a>']
+    ways = [f'<a href="{page}.html">{called(claim.chapter)}</a>']
     if finding.verdict != NOT_YET_TESTED:
         ways.append(f'<a href="{page}.html#{anchor(claim.id)}">where it is decided</a>')
         if sweep := runs_of(claim.id):
@@ -145,7 +146,9 @@ class ByChapter(Linked):
     def _chapter(self, chapter: str) -> str:
         entries = [(claim, found) for claim, found in self.entries if claim.chapter == chapter]
         page = PAGES.get(chapter)
-        title = f"Chapter {int(chapter)}" + (f": {page[3:].replace('-', ' ')}" if page else "")
+        title = called(chapter).capitalize()
+        if page and chapter != SIDE_PATHS:
+            title += f": {page[3:].replace('-', ' ')}"
         rows = "\n".join(
             f'<tr data-verdict="{found.verdict}" data-kind="{claim.kind}" '
             f'data-said="{escape(", ".join(claim.said_by))}">'

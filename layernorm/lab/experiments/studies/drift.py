@@ -66,6 +66,7 @@ _STATEMENTS = {
         "removes-correlation/digits",
         "In a trained network, layer normalization makes the summed inputs to different units less "
         "correlated.",
+        chapter="side-paths",
     ),
 }
 _PRIMARY = (

@@ -1,4 +1,4 @@
-"""Does the scale of the first weights matter in a deep network? (chapter 01)
+"""Does the scale of the first weights matter in a deep network? (chapter 07)
 
 The study `initialization` has two hidden layers, which forgive almost any scale whatever the
 method. Through eight, a scale acts eight times. As there, each arm is run at the rate of its
@@ -29,7 +29,7 @@ POINTS = Margin(
     resolution=1 / 3,
 )
 COMPARISONS = Comparisons(
-    chapter="01",
+    chapter="07",
     profile="book",
     by_heart="book_overfit",
     gates=STARTS,
