@@ -60,7 +60,7 @@ def _table(ax: Axes, a: Tensor, row: int, column: int) -> None:
         ax.text(i, below, f"{value:.2f}", ha="center", va="center")
     _frame(ax, 0, below, units, 1, LAYER)
     ax.text(-0.75, below, f"example {row + 1}", ha="right", va="center", color="#5a6270")
-    ax.text(units - 0.3, below, "layer-normalized:\nmean 0, deviation 1", color=LAYER, va="center")
+    ax.text(units - 0.3, below, "layer-normalized:\nmean 0, variance 1", color=LAYER, va="center")
     ax.set(xlim=(-1.9, units + 1.6), ylim=(below + 0.7, -1.2))
 
 
@@ -88,5 +88,5 @@ def _block(ax: Axes) -> None:
             ax.plot([0, 1.5, 1.5], [start, start, end], color="#1f2430", lw=1)
             arrow = {"arrowstyle": "->", "color": "#1f2430"}
             ax.annotate("", (0.25, end), (1.5, end), arrowprops=arrow)
-    ax.text(0, -1.25, "a transformer layer", ha="center", va="top")
+    ax.text(0.2, -1.25, "a transformer layer", ha="center", va="top")
     ax.set(xlim=(-1.6, 2.0), ylim=(-1.7, top))
