@@ -42,7 +42,9 @@ class Verdict(SphinxRole):
             message = self.inliner.reporter.error(str(error), line=self.lineno)
             return [self.inliner.problematic(self.rawtext, self.rawtext, message)], [message]
         uri = self.env.app.builder.get_relative_uri(self.env.docname, page) + at
-        text = nodes.reference("", "", nodes.emphasis(text=verdict), refuri=uri, classes=["verdict"])
+        text = nodes.reference(
+            "", "", nodes.emphasis(text=verdict), refuri=uri, classes=["verdict"]
+        )
         return [text], []
 
 

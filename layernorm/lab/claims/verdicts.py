@@ -41,7 +41,10 @@ class Stored:
     def finding(self, claim: Claim) -> Finding:
         """Return what was found when the claim was decided last."""
         stored = self.verdicts.get(claim.id)
-        return Finding(**{k: stored.get(k) for k in FIELDS if k in stored}) if stored else MISSING
+        if stored is None:
+            return MISSING
+        told = {k: stored[k] for k in FIELDS if k in stored}
+        return Finding(**{**told, "table": tuple(told.get("table", ()))})
 
     def outdated(self, claims: Iterable[Claim]) -> set[str]:
         """Return the ids of claims whose stored verdict belongs to other code or other records."""
