@@ -37,8 +37,7 @@ def package(root: Path) -> Code:
 def reached(notebook: NotebookNode, name: str, root: Path = ROOT) -> Reached:
     """What a chapter's cells reach. Where a package looks for files that belong to one chapter each
     (`chapter_NN…`), a chapter that has its own reaches those alone."""
-    code = package(root)
-    chapter = re.match(r"\d*", name)[0] or name.replace("-", "_")
+    code, chapter = package(root), re.match(r"\d*", name)[0]
     mine = re.compile(rf"chapter_{chapter}(_|$)")
     own = any(mine.match(path.stem) for path in (root / PACKAGE).rglob("chapter_*.py"))
 

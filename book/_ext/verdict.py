@@ -12,7 +12,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxRole
 
 from layernorm.lab.claims import ClaimError, get
-from layernorm.lab.claims.page import PAGES, anchor
+from layernorm.lab.claims.page import anchor, page_of
 from layernorm.lab.claims.schema import NOT_YET_TESTED
 from layernorm.lab.claims.verdicts import Stored
 
@@ -29,7 +29,7 @@ def shown(id: str) -> tuple[str, str, str]:
         ClaimError: there is no such claim.
     """
     claim = get(id)
-    verdict, page = stored().finding(claim).verdict, PAGES.get(claim.chapter)
+    verdict, page = stored().finding(claim).verdict, page_of(claim)
     at = f"#{anchor(id)}" if page and verdict != NOT_YET_TESTED else ""
     return verdict, f"notebooks/{page or 'the-ledger'}", at
 

@@ -16,7 +16,7 @@ from layernorm.cli.text import print_error
 def claims(
     id: Annotated[str | None, typer.Argument(help="One claim; it is shown with its rule.")] = None,
     kind: Annotated[str | None, typer.Option(help="proof, property, experiment or text.")] = None,
-    chapter: Annotated[str | None, typer.Option(help="01 to 22, or side-paths.")] = None,
+    chapter: Annotated[str | None, typer.Option(help="Two digits, 01 to 22.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A list of objects, all fields.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Decide them now.")] = False,
     save: Annotated[bool, typer.Option("--save", help="With --check: store the verdicts.")] = False,

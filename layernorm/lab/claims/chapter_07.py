@@ -1,6 +1,6 @@
 """Claims about the Fisher matrix that chapter 07 decides: eqs. (8), (12), (13) and the norm in it.
 
-Those on the metric along the gain are in `chapter_side_paths_gain.py`, those on what norms do while
+Those on the metric along the gain are in `chapter_07_gain.py`, those on what norms do while
 a network learns in `chapter_07_length.py`, those on the scale of the first weights in
 `chapter_07_scale.py`.
 """

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layernorm.lab.claims import VERDICTS, Claim, Decided, Finding, sources
+from layernorm.lab.claims.pages import SIDE_PATHS, on_side_paths
 from layernorm.lab.claims.render import row
-from layernorm.lab.claims.schema import EXPLORATORY, NOT_YET_TESTED, SIDE_PATHS, called
+from layernorm.lab.claims.schema import EXPLORATORY, NOT_YET_TESTED
 
 if TYPE_CHECKING:
     import pandas
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 # was installed without its notebooks has none, and the ledger no links.
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 PAGES = {path.stem[:2]: path.stem for path in sorted(NOTEBOOKS.glob("[0-9][0-9]-*.ipynb"))}
-PAGES |= {path.stem: path.stem for path in NOTEBOOKS.glob(f"{SIDE_PATHS}.ipynb")}
 ORDER = (*dict.fromkeys(v for verdicts in VERDICTS.values() for v in verdicts),)
 ORDER += (EXPLORATORY, NOT_YET_TESTED)
 OPEN = ("inconclusive", EXPLORATORY, NOT_YET_TESTED)
@@ -43,13 +43,19 @@ class Linked(Decided):
         return row(claim, finding, links(claim, finding))
 
 
+def page_of(claim: Claim) -> str | None:
+    """The page that shows the verdict of a claim, None where there is none."""
+    return SIDE_PATHS if on_side_paths(claim) else PAGES.get(claim.chapter)
+
+
 def links(claim: Claim, finding: Finding) -> str:
     """To the chapter and, if the claim is decided, to the verdict there and to the runs that decide
     it; "" without a page."""
-    page = PAGES.get(claim.chapter)
+    page = page_of(claim)
     if page is None:
         return ""
-    ways = [f'<a href="{page}.html">{called(claim.chapter)}</a>']
+    side = "side path of " * (page == SIDE_PATHS)
+    ways = [f'<a href="{page}.html">{side}chapter {int(claim.chapter)}</a>']
     if finding.verdict != NOT_YET_TESTED:
         ways.append(f'<a href="{page}.html#{anchor(claim.id)}">where it is decided</a>')
         if sweep := runs_of(claim.id):
@@ -146,9 +152,7 @@ class ByChapter(Linked):
     def _chapter(self, chapter: str) -> str:
         entries = [(claim, found) for claim, found in self.entries if claim.chapter == chapter]
         page = PAGES.get(chapter)
-        title = called(chapter).capitalize()
-        if page and chapter != SIDE_PATHS:
-            title += f": {page[3:].replace('-', ' ')}"
+        title = f"Chapter {int(chapter)}" + (f": {page[3:].replace('-', ' ')}" if page else "")
         rows = "\n".join(
             f'<tr data-verdict="{found.verdict}" data-kind="{claim.kind}" '
             f'data-said="{escape(", ".join(claim.said_by))}">'

@@ -15,15 +15,7 @@ import numpy as np
 import torch
 
 from layernorm.lab.claims import sources
-from layernorm.lab.claims.schema import (
-    CHAPTERS,
-    KINDS,
-    NOT_YET_TESTED,
-    Claim,
-    ClaimError,
-    Finding,
-    called,
-)
+from layernorm.lab.claims.schema import CHAPTERS, KINDS, NOT_YET_TESTED, Claim, ClaimError, Finding
 from layernorm.lab.records import published_only
 
 FOLDER = str(Path(__file__).parent)
@@ -53,8 +45,7 @@ def declare(
     given = (said_by,) if isinstance(said_by, str) else said_by
     said = sources.said_by(id) if given is None else tuple(given)
     if chapter is None:
-        file = getattr(check, "__module__", "").partition(".chapter_")[2].replace("_", "-")
-        chapter = next((known for known in CHAPTERS if file.startswith(known)), "")
+        chapter = getattr(check, "__module__", "").partition(".chapter_")[2][:2]
     new = Claim(id, statement, said, kind, chapter, rule, check, sabotage)
     old = _registry.get(id)
     if old is not None and _identity(old) != _identity(new):
@@ -152,9 +143,7 @@ def decide(id: str, seed: int = 0) -> Finding:
     """
     claim = get(id)
     if claim.check is None:
-        return Finding(
-            NOT_YET_TESTED, evidence=f"{called(claim.chapter).capitalize()} will decide it."
-        )
+        return Finding(NOT_YET_TESTED, evidence=f"Chapter {claim.chapter} will decide it.")
     try:
         with _same_start(seed), published_only():
             finding = claim.check()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from layernorm.lab.claims.schema import Claim, Finding, called
+from layernorm.lab.claims.schema import Claim, Finding
 
 # Mark and badge color of each verdict. White text has a contrast of at least 4.5 on these colors,
 # so a badge reads the same on light and dark pages; the mark and the word carry the meaning alone.
@@ -103,4 +103,4 @@ def _comparison(shown: Mapping[str, str]) -> str:
 
 
 def _source(claim: Claim) -> str:
-    return f"{', '.join(claim.said_by)}; {claim.kind}, {called(claim.chapter)}"
+    return f"{', '.join(claim.said_by)}; {claim.kind}, chapter {claim.chapter}"

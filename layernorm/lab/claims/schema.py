@@ -23,8 +23,7 @@ VERDICTS = {
 NOT_YET_TESTED = "not yet tested"
 EXPLORATORY = "exploratory"  # counted, and shown with its intervals, but nothing is decided
 KINDS = tuple(VERDICTS)
-SIDE_PATHS = "side-paths"  # the page that has no number
-CHAPTERS = (*(f"{number:02d}" for number in range(1, 23)), SIDE_PATHS)
+CHAPTERS = tuple(f"{number:02d}" for number in range(1, 23))
 
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*(/[a-z][a-z0-9_]*)?")
 SOURCE = re.compile(
@@ -36,11 +35,6 @@ _SOURCE_HELP = (
     "'paper abstract', 'paper section 5.1', 'paper eq. 4', 'paper eq. 20-22', 'paper table 1', "
     "'paper figure 2', 'paper supplement', 'summary A' to 'summary E', 'others', 'this book'"
 )
-
-
-def called(chapter: str) -> str:
-    """Return what a chapter is called in a sentence: "chapter 3", or "the side paths"."""
-    return "the side paths" if chapter == SIDE_PATHS else f"chapter {int(chapter)}"
 
 
 class ClaimError(ValueError):
@@ -118,7 +112,7 @@ class Claim:
         said_by: who says it, for instance `("paper section 3", "summary A")`.
         kind: `proof` (symbolic or exact), `property` (tested over many inputs), `experiment` (read
             from published records) or `text` (a table or sentence of a source).
-        chapter: the chapter that owns it, `"01"` to `"22"`, or `"side-paths"`.
+        chapter: the chapter that owns it, `"01"` to `"22"`.
         rule: what decides which verdict, fixed before looking; required by a check.
         check: computes the `Finding`; None stands for a claim that is not yet tested.
         sabotage: `(dotted target, mutant)`: put in place of the target, the mutant must change the
@@ -150,7 +144,7 @@ class Claim:
         if self.kind not in KINDS:
             self._refuse("kind", f"one of {', '.join(KINDS)}", self.kind)
         if self.chapter not in CHAPTERS:
-            self._refuse("chapter", f"'01' to '22' or {SIDE_PATHS!r}", self.chapter)
+            self._refuse("chapter", "two digits from '01' to '22'", self.chapter)
         if self.check is not None and not (self.rule or "").strip():
             self._refuse("rule", "what decides the verdict, fixed beforehand", self.rule)
         if self.sabotage is not None and not self._is_pair(self.sabotage):

@@ -95,8 +95,8 @@ def test_can_fail(claim):
             {"kind": "theorem"},
             "kind must be one of proof, property, experiment, text; got 'theorem'",
         ),
-        ({"chapter": "3"}, "chapter must be '01' to '22' or 'side-paths'; got '3'"),
-        ({"chapter": "23"}, "chapter must be '01' to"),
+        ({"chapter": "3"}, "chapter must be two digits from '01' to '22'; got '3'"),
+        ({"chapter": "23"}, "chapter must be two digits"),
         ({"rule": None}, "rule must be what decides the verdict"),
         ({"rule": ""}, "rule must be what decides the verdict"),
         ({"sabotage": ("layer_norm", None)}, "sabotage must be ('package.module.name', mutant)"),
@@ -194,8 +194,8 @@ def test_ids_are_unique_and_sorted_by_chapter():
     assert len(set(ids)) == len(ids)
     assert [claim.chapter for claim in REGISTERED] == sorted(c.chapter for c in REGISTERED)
     assert CHAPTERS[0] == "01"
-    assert CHAPTERS[-2:] == ("22", "side-paths")
-    assert len(CHAPTERS) == 23
+    assert CHAPTERS[-1] == "22"
+    assert len(CHAPTERS) == 22
 
 
 def test_chapter_files_are_found(registry, tmp_path, monkeypatch):
@@ -285,7 +285,7 @@ def test_claims_without_a_check(registry):
     fields = {name: value for name, value in GOOD.items() if name not in ("check", "rule")}
     claims.declare(**fields)
     assert claims.decide("some-claim").verdict == "not yet tested"
-    assert claims.decide("some-claim").sentence == "Chapter 3 will decide it."
+    assert claims.decide("some-claim").sentence == "Chapter 03 will decide it."
 
 
 def test_a_check_sees_published_runs_alone(registry, tmp_path, monkeypatch):

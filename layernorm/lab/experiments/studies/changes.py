@@ -1,4 +1,4 @@
-"""Are changes from the layer below more correlated than changes by noise? (side paths)
+"""Are changes from the layer below more correlated than changes by noise? (chapter 01)
 
 While the first hidden layer learns, its outputs change, and with them the summed inputs of the
 second, whose weights are held at their start. In how many directions do these changes vary over
@@ -102,7 +102,7 @@ _METHODS = {
     "layer": {"method": "layer"},  # before its normalization
 }
 COMPARISONS = Comparisons(
-    chapter="side-paths",
+    chapter="01",
     profile="book",
     by_heart="book_overfit",
     rows=(

@@ -66,7 +66,6 @@ _STATEMENTS = {
         "removes-correlation/digits",
         "In a trained network, layer normalization makes the summed inputs to different units less "
         "correlated.",
-        chapter="side-paths",
     ),
 }
 _PRIMARY = (

@@ -1,4 +1,4 @@
-"""Does it matter how the weights start? (side paths)
+"""Does it matter how the weights start? (chapter 01)
 
 Four schemes beside torch's own: all hidden weights ten times smaller or larger, each unit's weight
 vector by its own factor between 0.1 and 10, a constant added to all weights. Each arm is run at the
@@ -92,7 +92,7 @@ STARTS = tuple(
 )
 
 COMPARISONS = Comparisons(
-    chapter="side-paths",
+    chapter="01",
     profile="book",
     by_heart="book_overfit",
     gates=STARTS,

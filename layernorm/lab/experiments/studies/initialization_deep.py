@@ -1,4 +1,4 @@
-"""Does the scale of the first weights matter in a deep network? (side paths)
+"""Does the scale of the first weights matter in a deep network? (chapter 01)
 
 The study `initialization` has two hidden layers, which forgive almost any scale whatever the
 method. Through eight, a scale acts eight times. As there, each arm is run at the rate of its
@@ -29,7 +29,7 @@ POINTS = Margin(
     resolution=1 / 3,
 )
 COMPARISONS = Comparisons(
-    chapter="side-paths",
+    chapter="01",
     profile="book",
     by_heart="book_overfit",
     gates=STARTS,

@@ -1,6 +1,6 @@
 """Claims about correlated summed inputs, and about what the layer below does to a gradient.
 
-Chapter 1 leads here; the page of side paths decides them.
+They are shown on the page of side paths (`pages.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Claims about learning the gain and learning a weight's length: a side path of chapter 7."""
+"""Claims about learning the gain and learning a weight's length, shown on the side paths' page."""
 
 from __future__ import annotations
 
