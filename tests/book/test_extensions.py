@@ -149,9 +149,10 @@ def test_links_of_the_ledger_lead_to_rows_of_the_page(name):
     tables = ["".join(t["text/html"]) for t in module.tables(module.anchored(notebook))]
     anchors = re.findall('<tr id="([^"]*)">', "".join(tables))
     assert len(anchors) == len(set(anchors))
-    assert anchors
-    for claim in claims.all():
-        if claim.check is not None and page.page_of(claim) == name:
+    own = [claim for claim in claims.all() if page.page_of(claim) == name]
+    assert bool(own) == bool(anchors)
+    for claim in own:
+        if claim.check is not None:
             (target,) = re.findall(f'{name}.html#([^"]*)"', page.links(claim, PROVED))
             assert target in anchors, f"{page} does not show {claim.id}: execute it again"
 
