@@ -9,6 +9,7 @@ collect_ignore = ["library/made_up_method.py"]  # it adds a method to whoever im
 # Files and folders that take more than ten seconds of a processor. The others take some four
 # minutes together, collecting included.
 SLOW = [
+    "book/test_readme.py",
     "kernels",
     "recurrent",
     "lab/benchmarks/measure/test_resume.py",
@@ -21,6 +22,7 @@ SLOW = [
     "lab/records/test_staleness.py",
     "lab/test_invariance_figure.py",
     "library/test_modules_graphs.py",
+    "library/test_onnx.py",
 ]
 
 

@@ -33,7 +33,7 @@ def list_records() -> None:
 def add_records(
     paths: Annotated[list[str], typer.Argument(help="Run files, or folders that hold some.")],
     replace: Annotated[
-        bool, typer.Option("--replace", help="Drop the sweeps' other published runs.")
+        bool, typer.Option("--replace", help="Drop those published that no plan rests on.")
     ] = False,
 ) -> None:
     """Publish runs in the package.
@@ -41,8 +41,9 @@ def add_records(
     They are added to its own records, one compact file per sweep.
     """
     from layernorm.lab import records
+    from layernorm.lab.experiments.planning import used
 
-    for path in records.publish(paths, replace=replace):
+    for path in records.publish(paths, replace=replace, used=used):
         typer.echo(path)
 
 

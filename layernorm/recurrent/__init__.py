@@ -2,14 +2,19 @@
 
 from layernorm.recurrent.batch_norm import BatchNormLSTM
 from layernorm.recurrent.cells import LayerNormGRUCell, LayerNormLSTMCell, LayerNormRNNCell
+from layernorm.recurrent.gru_variants import LayerNormGRUVariant, LayerNormGRUVariantCell
 from layernorm.recurrent.layers import LayerNormGRU, LayerNormLSTM, LayerNormRNN
+from layernorm.recurrent.resets import with_resets
 
 __all__ = [
     "BatchNormLSTM",
     "LayerNormGRU",
     "LayerNormGRUCell",
+    "LayerNormGRUVariant",
+    "LayerNormGRUVariantCell",
     "LayerNormLSTM",
     "LayerNormLSTMCell",
     "LayerNormRNN",
     "LayerNormRNNCell",
+    "with_resets",
 ]

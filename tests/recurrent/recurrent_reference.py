@@ -90,11 +90,21 @@ def lstm_step(x, h, c, p: Vectors, variant: str):
     return h, (normalized if variant in ("carried", "per_gate") else c)
 
 
-def gru_step(x, h, p: Vectors):
+def gru_step(x, h, p: Vectors, variant: str):
     size = len(h)
     a_x, a_h = p.get("weight_ih") @ x, p.get("weight_hh") @ h
     b = p.get("bias_ih") if p.has("bias_ih") else torch.zeros_like(a_x)
     cut = 2 * size
+    if variant == "joint":
+        a = p.norm(a_x + a_h, "ln_hh")
+        r, z = (a[k : k + size] + b[k : k + size] for k in (0, size))
+        n = (a[cut:] * r.sigmoid() + b[cut:]).tanh()
+        return (n + z.sigmoid() * (h - n),)
+    if variant == "stacked":
+        u, v = p.norm(a_h, "ln_hh"), p.norm(a_x, "ln_ih") + b
+        r, z = (u + v)[:size].sigmoid(), (u + v)[size:cut].sigmoid()
+        n = (v[cut:] + r * u[cut:]).tanh()
+        return (n + z * (h - n),)
     gates = p.norm(a_x[:cut], "ln_ih") + p.norm(a_h[:cut], "ln_hh") + b[:cut]
     r, z = gates[:size].sigmoid(), gates[size:].sigmoid()
     n = p.norm(a_x[cut:], "ln_ih", cut) + b[cut:] + r * p.norm(a_h[cut:], "ln_hh", cut)
@@ -114,7 +124,7 @@ def net(module: nn.Module, sequences: list[Tensor], initial: list[Tensor]):
     parameters = dict(module.named_parameters())
     step = {
         4: lambda x, s, p: lstm_step(x, *s, p, module.variant),
-        3: lambda x, s, p: gru_step(x, *s, p),
+        3: lambda x, s, p: gru_step(x, *s, p, getattr(module, "variant", "paper")),
         1: lambda x, s, p: rnn_step(x, *s, p, module.nonlinearity),
     }[module.gates]
     directions = ("", "_reverse") if module.bidirectional else ("",)

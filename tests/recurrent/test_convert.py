@@ -1,6 +1,8 @@
 # ruff: noqa: E501  (a table at the end, one line per case)
 """Imported weights: the numbers of the library they come from, by its own equations in NumPy."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -35,6 +37,33 @@ def hastes_lstm(x, w, h, c):
         h = sigmoid(o) * np.tanh(norm(c, w["gamma_h"], w["beta_h"]))
         outputs.append(h)
     return np.stack(outputs), h, c
+
+
+def hastes_gru(x, w, h):
+    """x (T, B, I); products from the right, gates z, r, g, each term normalized as a whole, its
+    bias behind; z keeps the state, the reset acts behind the recurrent norm."""
+    outputs = []
+    for rows in x:
+        v_x = norm(rows @ w["kernel"], w["gamma"][0], 0.0) + w["bias"]
+        v_h = norm(h @ w["recurrent_kernel"], w["gamma"][1], 0.0) + w["recurrent_bias"]
+        (x_z, x_r, x_g), (h_z, h_r, h_g) = (np.split(v, 3, axis=-1) for v in (v_x, v_h))
+        z, r = sigmoid(x_z + h_z), sigmoid(x_r + h_r)
+        h = z * h + (1 - z) * np.tanh(x_g + r * h_g)
+        outputs.append(h)
+    return np.stack(outputs)
+
+
+def dreamers_gru(x, kernel, scale, bias, h):
+    """DreamerV3's _gru over x (T, B, I): one product without bias of (h, x), one layer norm with
+    eps 1e-3, gates reset, candidate, update; the update passes the new state."""
+    outputs = []
+    for rows in x:
+        a = norm(np.concatenate([h, rows], axis=-1) @ kernel, scale, bias, 1e-3)
+        reset, cand, update = np.split(a, 3, axis=-1)
+        cand, update = np.tanh(sigmoid(reset) * cand), sigmoid(update - 1)
+        h = update * cand + (1 - update) * h
+        outputs.append(h)
+    return np.stack(outputs)
 
 
 def examples_lstm(x, w, h, c, eps=1e-5):
@@ -130,6 +159,35 @@ def test_hastes_module_and_options():
     module.zoneout = 0.1
     with pytest.raises(ValueError, match=r"zoneout=0\.1"):
         convert.from_haste(module)
+
+
+HASTE_GRU = {
+    "kernel": draw(3, 15, seed=21), "recurrent_kernel": draw(5, 15, seed=22),
+    "bias": draw(15, seed=23), "recurrent_bias": draw(15, seed=24),
+    "gamma": draw(2, 15, seed=25, mean=1.0),
+}  # fmt: skip
+DREAMER = draw(8, 15, seed=31), draw(15, seed=32, mean=1.0), draw(15, seed=33)
+
+
+def same_gru(layer, expected) -> None:
+    y, last = layer(X, STATES[0])
+    assert y.dtype == torch.float64
+    for a, b in ((y, expected), (last[0], expected[-1])):
+        np.testing.assert_allclose(a.detach().numpy(), b, rtol=1e-11, atol=1e-11)
+
+
+def test_hastes_gru():
+    x, h, _ = ARRAYS
+    layer = convert.from_haste(HASTE_GRU)
+    assert layer.variant == "stacked"
+    same_gru(layer, hastes_gru(x, arrays(HASTE_GRU), h))
+
+
+def test_dreamers_gru():
+    x, h, _ = ARRAYS
+    layer = convert.from_dreamer(*(a.numpy() for a in DREAMER))
+    assert (layer.input_size, layer.hidden_size) == (3, 5)
+    same_gru(layer, dreamers_gru(x, *(a.numpy() for a in DREAMER), h))
 
 
 ADDONS = [
@@ -288,7 +346,12 @@ BROKEN = [
     (convert.from_torch, nn.GRU(2, 3), {"variant": "joint"}, ValueError, "a GRU has none"),
     (convert.from_torch, nn.LSTM(2, 3), {"forget_bias": 1.0}, TypeError, "options must be among eps, backend, learn_initial_state, got forget_bias"),
     (convert.from_haste, {"kernel": X}, {}, ValueError, "keys of haste's LayerNormLSTM.*got kernel"),
-    (convert.from_haste, HASTE | {"recurrent_bias": X}, {}, ValueError, "LayerNormGRU has no counter"),
+    (convert.from_haste, HASTE | {"recurrent_bias": X}, {}, ValueError, "keys of haste's LayerNormGRU, bias, gamma, kernel.*beta_h"),
+    (convert.from_haste, HASTE_GRU | {"bias": draw(12)}, {}, ValueError, r"bias_ih_l0.*\(15,\), got \(12,\)"),
+    (partial(convert.from_dreamer, scale=DREAMER[1], bias=DREAMER[2]), draw(8, 16), {}, ValueError, r"kernel must have shape \(H \+ I, 3 H\).*got \(8, 16\)"),
+    (partial(convert.from_dreamer, scale=DREAMER[1], bias=DREAMER[2]), draw(5, 15), {}, ValueError, r"kernel must have shape.*got \(5, 15\)"),
+    (partial(convert.from_dreamer, scale=DREAMER[1], bias=draw(5)), DREAMER[0], {}, ValueError, r"bias must have shape \(15,\), got \(5,\)"),
+    (partial(convert.from_dreamer, scale=DREAMER[1], bias=DREAMER[2]), DREAMER[0], {"variant": "joint"}, TypeError, "options must be among .*got variant"),
     (convert.from_haste, HASTE | {"bias": draw(16)}, {}, ValueError, r"bias_ih_l0.*\(20,\), got \(16,\)"),
     (convert.from_haste, HASTE, {"eps": 0.1}, TypeError, "options must be among batch_first, .*got eps"),
     (convert.from_torchscript, {}, {"bias": True}, TypeError, "options must be among .*got bias"),

@@ -40,11 +40,10 @@ class Stored:
 
     def finding(self, claim: Claim) -> Finding:
         """Return what was found when the claim was decided last."""
-        stored = self.verdicts.get(claim.id)
-        if stored is None:
+        if not (stored := self.verdicts.get(claim.id)):
             return MISSING
-        told = {k: stored[k] for k in FIELDS if k in stored}
-        return Finding(**{**told, "table": tuple(told.get("table", ()))})
+        found = {name: stored[name] for name in FIELDS if name in stored}
+        return Finding(**{**found, "table": tuple(found.get("table", ()))})
 
     def outdated(self, claims: Iterable[Claim]) -> set[str]:
         """Return the ids of claims whose stored verdict belongs to other code or other records."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite, sqrt
@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from layernorm.lab import records
-from layernorm.lab.experiments import get
+from layernorm.lab.experiments import NAMES, get
 from layernorm.lab.experiments.compare import EXPLORED, Verdicts
 from layernorm.lab.experiments.contrasts import Comparisons
 from layernorm.lab.experiments.experiment import TUNING_SEED, Config, Experiment, Profile, known
@@ -225,6 +225,15 @@ class Sweep:
         chosen = self._chosen(done)
         return self._done(done, self._counts(done, chosen), chosen, self._best)
 
+    def used(self, done: Mapping[str, Record]) -> Iterator[Record]:
+        """All runs that the comparison rests on, as far as they are done."""
+        chosen = self._chosen(done)
+        yield from self._done(done, self._counts(done, chosen), chosen, self._finals)
+        for arm in map(self.tuned_as, self.arms):
+            for rate in self._tuned(done, arm):
+                keys = (self._tuning(arm, seed, rate).key() for seed in self._tuning_seeds(arm))
+                yield from map(done.__getitem__, keys)
+
     def few(self, done: Mapping[str, Record]) -> list[Record]:
         """The runs on a few examples, as far as they are done."""
         return self._few_done(done, self._chosen(done))
@@ -290,5 +299,17 @@ def metric(run: Record, name: str) -> float:
 
 def finished(experiment: str, root: str | Path | None = None) -> dict[str, Record]:
     """All runs of an experiment that are done, own and published, by `Config.key`."""
-    return {records.key({**run.config, "data": None}): run
-            for run in records.runs(experiment, root=root)}  # fmt: skip
+    return _by_key(records.runs(experiment, root=root))
+
+
+def used(experiment: str, runs: Iterable[Record]) -> set[str]:
+    """The keys of those runs of an experiment that its plans rest on."""
+    if experiment not in NAMES:
+        return set()
+    done = _by_key(runs)
+    plans = (Sweep(experiment, profile) for profile in get(experiment).profiles)
+    return {run.key for plan in plans for run in plan.used(done)}
+
+
+def _by_key(runs: Iterable[Record]) -> dict[str, Record]:
+    return {records.key({**run.config, "data": None}): run for run in runs}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import lru_cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -49,14 +49,19 @@ def published(
 
 
 def publish(
-    paths: Iterable[str | Path], *, folder: Path | None = None, replace: bool = False
+    paths: Iterable[str | Path],
+    *,
+    folder: Path | None = None,
+    replace: bool = False,
+    used: Callable[[str, list[Record]], Container[str]] = lambda experiment, runs: (),
 ) -> list[Path]:
     """Adds runs to the package's published records; publishing again changes nothing.
 
     Args:
         paths: run files, or folders that hold some.
         folder: default: the package's own.
-        replace: drop the sweeps' published runs that are not among these.
+        replace: drop the sweeps' published runs that are not among these,
+        used: but those whose keys this gives for an experiment and all its runs, old and new.
 
     Returns:
         The sweeps' files, `<experiment>-<profile>.json`.
@@ -68,16 +73,19 @@ def publish(
     target = published_folder() if folder is None else folder
     if not isinstance(target, Path):
         raise RecordError(f"the package's records {target} are not a folder one can write to")
+    new = [read(file) for file in _run_files(paths)]
     sweeps: dict[tuple[str, str], dict[str, Record]] = {}
-    for record in map(read, _run_files(paths)):
-        sweep = record.config["experiment"], record.config["profile"]
-        if sweep not in sweeps:
-            old = [] if replace else published(*sweep, target)
-            sweeps[sweep] = {run.key: run for run in old}
-        sweeps[sweep][record.key] = record
+    for experiment in dict.fromkeys(record.config["experiment"] for record in new):
+        old = published(experiment, folder=target)
+        mine = [run for run in new if run.config["experiment"] == experiment]
+        kept = used(experiment, old + mine) if replace else {run.key for run in old}
+        for run in [run for run in old if run.key in kept] + mine:
+            sweeps.setdefault((experiment, run.config["profile"]), {})[run.key] = run
+    asked = {(run.config["experiment"], run.config["profile"]) for run in new}
     texts = {
         target / f"{experiment}-{profile}.json": _pack(list(runs.values()))
         for (experiment, profile), runs in sweeps.items()
+        if (experiment, profile) in asked
     }
     for file, text in texts.items():
         if not file.exists() or file.read_text() != text:

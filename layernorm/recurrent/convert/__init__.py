@@ -1,11 +1,20 @@
-"""Weights from elsewhere: PyTorch, haste, TensorFlow Addons, the paper's authors' own code.
+"""Weights from elsewhere: PyTorch, haste, TensorFlow Addons, DreamerV3, the paper's authors' own
+code. (Flax publishes no normalized recurrent cell.)
 
 Each function builds the layer with the source's sizes, type of numbers and device, and copies.
 """
 
+from layernorm.recurrent.convert.dreamer import from_dreamer
 from layernorm.recurrent.convert.haste import from_haste
 from layernorm.recurrent.convert.keras import from_keras
 from layernorm.recurrent.convert.theano import from_theano
 from layernorm.recurrent.convert.torch_layers import from_torch, from_torchscript
 
-__all__ = ["from_haste", "from_keras", "from_theano", "from_torch", "from_torchscript"]
+__all__ = [
+    "from_dreamer",
+    "from_haste",
+    "from_keras",
+    "from_theano",
+    "from_torch",
+    "from_torchscript",
+]

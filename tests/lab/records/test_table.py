@@ -148,6 +148,19 @@ def test_replace_drops_what_is_not_published_now(published):
     assert len(records.runs("digits", "long")) == 1
 
 
+def test_replace_keeps_what_is_used(published):
+    publish(run(seed=0), run(seed=1), run(seed=2))
+    asked = []
+
+    def used(experiment, runs):
+        asked.append((experiment, sorted(r.config["seed"] for r in runs)))
+        return {r.key for r in runs if r.config["seed"] == 1}
+
+    publish(run(seed=3), replace=True, used=used)
+    assert asked == [("digits", [0, 1, 2, 3])]
+    assert [r.config["seed"] for r in records.runs("digits", "book")] == [1, 3]
+
+
 def test_folders_can_be_published(published, tmp_path):
     for record in (run(seed=0), run(profile="long"), run(experiment="other")):
         records.save(record)

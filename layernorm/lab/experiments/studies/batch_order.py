@@ -103,7 +103,6 @@ EXPERIMENT = Experiment(
         "book": Profile(
             learning_rates=RATES,
             **TWO_STAGES,
-            before=Profile(seeds=tuple(range(10)), learning_rates=RATES),
         )
     },
     primary="test_error",

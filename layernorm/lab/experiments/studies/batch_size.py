@@ -182,7 +182,6 @@ EXPERIMENT = Experiment(
         "book": Profile(
             learning_rates=RATES,
             **TWO_STAGES,
-            before=Profile(seeds=tuple(range(10)), learning_rates=RATES),
         )
     },
     primary="mean_test_nll",

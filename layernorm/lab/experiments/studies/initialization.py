@@ -145,7 +145,6 @@ EXPERIMENT = Experiment(
             tuple(arm for arm in ARMS if not arm.endswith("tuned") or _PLANNED.match(arm)),
             learning_rates=RATES,
             **{**TWO_STAGES, "seeds": tuple(range(100, 112))},
-            before=Profile(learning_rates=RATES),
         )
     },
     primary="mean_train_nll",

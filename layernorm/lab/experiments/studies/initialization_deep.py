@@ -60,9 +60,7 @@ EXPERIMENT = Experiment(
     arms=_STARTS
     | {f"{arm}-tuned": _STARTS[arm] for arm in _OTHER}
     | {"rescaled-default": {"method": "none", "rescaled": True, **_COMMON}},
-    profiles={
-        "book": Profile(learning_rates=RATES, **TWO_STAGES, before=Profile(learning_rates=RATES))
-    },
+    profiles={"book": Profile(learning_rates=RATES, **TWO_STAGES)},
     primary="test_error",
     rate_of={arm: f"{arm.split('-')[0]}-default" for arm in _OTHER},
     **ON_DIGITS,
