@@ -71,7 +71,8 @@ def test_the_verdicts_of_a_source_are_counted():
     assert sum(page.verdicts_of(DECIDED, "paper", "summary").values()) == 3
 
 
-def test_each_claim_has_a_row_in_the_table_of_its_chapter():
+def test_each_claim_has_a_row_in_the_table_of_its_chapter(monkeypatch):
+    monkeypatch.delitem(page.PAGES, "22")  # as if that chapter were not written
     html = page.ByChapter(DECIDED.entries)._repr_html_()
     parts = html.split("<details><summary><strong>Chapter ")[1:]
     assert [re.match(r"\d+", part)[0] for part in parts] == ["3", "4", "22"]

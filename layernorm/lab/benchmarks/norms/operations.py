@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from layernorm import functional
-from layernorm.lab.benchmarks.measure import gate
+from layernorm.lab.benchmarks.measure import byte_model, gate
 from layernorm.lab.benchmarks.measure.case import Shape
 from layernorm.methods import METHODS, Method
 
@@ -234,6 +234,14 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "residual": _residual(),
 }
+
+
+def least_bytes(name: str, shape: Shape, mode: str, dtype: torch.dtype = torch.float32) -> int:
+    """The bytes that an operation whose output is like x must move at least (`byte_model`)."""
+    one = OPERATIONS[name]
+    inputs = one.make_inputs(shape, dtype, torch.device("meta"))
+    saved, gradients = ([inputs[key] for key in keys] for keys in (one.saved, one.gradients))
+    return byte_model.traffic(mode, inputs.values(), [inputs["x"]], saved, gradients)
 
 
 def every() -> dict[str, Operation]:

@@ -7,7 +7,7 @@ from lab.benchmarks.benching import CPU, FEW, python
 from layernorm.lab.benchmarks import measure as core
 from layernorm.lab.benchmarks import norms
 from layernorm.lab.benchmarks.norms.case import OperationCase
-from layernorm.lab.benchmarks.norms.operations import at
+from layernorm.lab.benchmarks.norms.operations import at, least_bytes
 from layernorm.methods import METHODS
 
 MODES = ["forward", "backward", "forward+backward"]
@@ -117,3 +117,13 @@ def test_norms_import_without_what_a_gpu_machine_lacks():
     )
     done = python(script)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("name", "numbers"), [("layer", 0), ("dyt", 1), ("derf", 2)])
+def test_the_least_bytes_are_those_of_the_tensors(name, numbers):
+    """Forward x, y, gain and bias once; backward x, dy, dx, gain and the parameters' gradients."""
+    x, parameter = 4 * 5 * 7, 4 * 7
+    forward = 2 * x + 2 * parameter + 4 * numbers
+    backward = 3 * x + 3 * parameter + 2 * 4 * numbers
+    assert least_bytes(name, (5, 7), "forward") == forward
+    assert least_bytes(name, (5, 7), "backward") == backward
