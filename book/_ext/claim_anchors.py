@@ -1,5 +1,6 @@
-"""Sphinx extension: every claim shown by a chapter's `claims.show` gets an anchor in the built
-page, so that the ledger can link to the cell that decides it. The notebook itself stays as it was.
+"""Sphinx extension: every claim shown by a page's `claims.show` or `pages.show` gets an anchor in
+the built page, so that the ledger can link to the cell that decides it. The notebook itself stays
+as it was.
 """
 
 import json
@@ -7,13 +8,14 @@ import re
 
 from layernorm.lab.claims.page import anchor
 
+SHOWN = "claims.show(", "pages.show("
 ROW = re.compile(r"<tr>(?P<row>.*?<code>(?P<id>[^<]+)</code>.*?</tr>)", re.DOTALL)
 
 
 def tables(notebook: dict):
     """The outputs of the cells that decide claims."""
     for cell in notebook["cells"]:
-        if cell["cell_type"] == "code" and "claims.show(" in "".join(cell["source"]):
+        if cell["cell_type"] == "code" and any(how in "".join(cell["source"]) for how in SHOWN):
             for output in cell["outputs"]:
                 if "text/html" in output.get("data", {}):
                     yield output["data"]

@@ -10,6 +10,7 @@ import pytest
 
 from layernorm.lab import claims, records
 from layernorm.lab.claims import page
+from layernorm.lab.claims.verdicts import Stored
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "book" / "_ext"
@@ -140,16 +141,17 @@ def test_other_tables_and_pages_get_none():
     assert source == ["# claims.show("]
 
 
-@pytest.mark.parametrize("chapter", page.PAGES)
-def test_links_of_the_ledger_lead_to_rows_of_the_chapter(chapter):
-    """Of every claim that has a check: what it finds is shown in the chapter that owns it."""
-    name = page.PAGES[chapter]
+@pytest.mark.parametrize("name", [*page.PAGES.values(), "side-paths"])
+def test_links_of_the_ledger_lead_to_rows_of_the_page(name):
+    """Of every claim that has a check: what it finds is shown on the page that it names."""
     module = extension("claim_anchors")
     notebook = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))
     tables = ["".join(t["text/html"]) for t in module.tables(module.anchored(notebook))]
     anchors = re.findall('<tr id="([^"]*)">', "".join(tables))
     assert len(anchors) == len(set(anchors))
-    for claim in claims.select(chapter):
+    own = [claim for claim in claims.all() if page.page_of(claim) == name]
+    assert bool(own) == bool(anchors)
+    for claim in own:
         if claim.check is not None:
             (target,) = re.findall(f'{name}.html#([^"]*)"', page.links(claim, PROVED))
             assert target in anchors, f"{page} does not show {claim.id}: execute it again"
@@ -208,3 +210,23 @@ def test_a_file_of_data_holds_the_published_runs():
         value = run.result["final"]["mean_test_nll"]
         assert shown[run.config["arm"], run.config["seed"]] == pytest.approx(value)
     assert module.csv("bench_layer-quick").count("\n") > 2
+
+
+ADVICE = (ROOT / "book" / "which-normalization.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("section", ADVICE.split("\n## ")[1:6], ids=lambda s: s.partition("\n")[0])
+def test_every_advice_rests_on_claims_that_are_there(section):
+    module = extension("verdict")
+    ids = re.findall("{verdict}`([^`]+)`", section)
+    assert len(ids) >= 4
+    for id in ids:
+        verdict, page_name, at = module.shown(id)
+        assert verdict == Stored().finding(claims.get(id)).verdict
+        assert (ROOT / f"{page_name}.md").is_file()
+        assert at == ("" if "ledger" in page_name or "yet" in verdict else f"#claim-{id}")
+
+
+def test_a_verdict_of_an_unknown_claim_is_refused():
+    with pytest.raises(claims.ClaimError, match="did you mean learns-online/digits"):
+        extension("verdict").shown("learns-online/digit")

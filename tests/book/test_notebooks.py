@@ -23,7 +23,9 @@ def chapter(request):
 def test_every_chapter_is_a_pair():
     assert NAMES, "there are no notebooks"
     for name in NAMES:
-        assert re.fullmatch(r"\d\d-[a-z0-9-]+|the-ledger|ten-implementations", name), name
+        assert re.fullmatch(r"\d\d-[a-z0-9-]+|side-paths|the-ledger|ten-implementations", name), (
+            name
+        )
         for suffix in (".md", ".ipynb"):
             assert (FOLDER / name).with_suffix(suffix).exists(), f"{name}{suffix} is missing"
 

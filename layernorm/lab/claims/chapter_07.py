@@ -1,7 +1,8 @@
 """Claims about the Fisher matrix that chapter 07 decides: eqs. (8), (12), (13) and the norm in it.
 
-The metric along the gain is in `chapter_07_gain.py`, what norms do while a network learns in
-`chapter_07_length.py`.
+Those on the metric along the gain are in `chapter_07_gain.py`, those on what norms do while
+a network learns in `chapter_07_length.py`, those on the scale of the first weights in
+`chapter_07_scale.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Claims that chapter 07 decides about learning the gain and learning a weight's length."""
+"""Claims about learning the gain and learning a weight's length, shown on the side paths' page."""
 
 from __future__ import annotations
 

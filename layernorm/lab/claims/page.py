@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layernorm.lab.claims import VERDICTS, Claim, Decided, Finding, sources
+from layernorm.lab.claims.pages import SIDE_PATHS, on_side_paths
 from layernorm.lab.claims.render import row
 from layernorm.lab.claims.schema import EXPLORATORY, NOT_YET_TESTED
 
@@ -42,13 +43,19 @@ class Linked(Decided):
         return row(claim, finding, links(claim, finding))
 
 
+def page_of(claim: Claim) -> str | None:
+    """The page that shows the verdict of a claim, None where there is none."""
+    return SIDE_PATHS if on_side_paths(claim) else PAGES.get(claim.chapter)
+
+
 def links(claim: Claim, finding: Finding) -> str:
     """To the chapter and, if the claim is decided, to the verdict there and to the runs that decide
     it; "" without a page."""
-    page = PAGES.get(claim.chapter)
+    page = page_of(claim)
     if page is None:
         return ""
-    ways = [f'<a href="{page}.html">chapter {int(claim.chapter)}</a>']
+    side = "side path of " * (page == SIDE_PATHS)
+    ways = [f'<a href="{page}.html">{side}chapter {int(claim.chapter)}</a>']
     if finding.verdict != NOT_YET_TESTED:
         ways.append(f'<a href="{page}.html#{anchor(claim.id)}">where it is decided</a>')
         if sweep := runs_of(claim.id):
