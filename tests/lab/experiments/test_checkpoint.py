@@ -2,12 +2,11 @@
 
 import math
 import multiprocessing
-import os
 import signal
 
 import pytest
 import torch
-from lab.experiments import toy_experiment
+from lab.experiments import killed, toy_experiment
 
 from layernorm.lab import records
 from layernorm.lab.experiments import checkpoint, get, run
@@ -34,50 +33,12 @@ def path(which=None, suffix=".checkpoint"):
     return records.path(document(which or config())).with_suffix(suffix)
 
 
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def train_and_die(config, root, step, write):
-    """Die when update `step` is told, or within that write."""
-    written = 0
-
-    def fsync(number):
-        nonlocal written
-        written += 1
-        if written == write:
-            die()
-
-    if write is not None:
-        checkpoint.os.fsync = fsync
-    train(config, root=root, checkpoint_seconds=0, progress=lambda now, _: now == step and die())
-
-
-def train_and_tell(config, root):
-    told = []
-    result = train(config, root=root, progress=lambda step, _: told.append(step)).result
-    return result, told
-
-
-def serve(connection):
-    """Answer calls with their exit code and what they return, each from a fork of its own."""
-
-    toy_experiment.register()
-    while True:
-        function, *arguments = connection.recv()
-        if not (child := os.fork()):
-            connection.send(function(*arguments))
-            os._exit(0)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        connection.send(code)
-
-
 @pytest.fixture(scope="module")
 def server():
     """A process that does nothing but to fork: quick, and no type checker in it draws numbers."""
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs,))
+    process = context.Process(target=killed.serve, args=(theirs,))
     process.start()
     theirs.close()  # so that a server that died is an error here, not an answer to wait for
     yield mine
@@ -88,7 +49,7 @@ def server():
 @pytest.fixture
 def kill(server, tmp_path):
     def run(which, step, write=None):
-        server.send((train_and_die, which, tmp_path / "runs", step, write))
+        server.send((killed.train_and_die, which, tmp_path / "runs", step, write))
         assert server.recv() == KILLED
 
     return run
@@ -99,7 +60,7 @@ def finish(server, tmp_path):
     """The result of a run that goes on in another process, and the updates it tells of."""
 
     def run(which):
-        server.send((train_and_tell, which, tmp_path / "runs"))
+        server.send((killed.train_and_tell, which, tmp_path / "runs"))
         answer = server.recv()
         assert not isinstance(answer, int), f"the run ended with exit code {answer}"
         assert server.recv() == 0
