@@ -31,7 +31,7 @@ def from_keras(
 
     Raises: ValueError for another number of arrays, or shapes that do not fit together.
 
-    Source: github.com/tensorflow/addons, tensorflow_addons/rnn/layer_norm_lstm_cell.py. Its other
+    Source: github.com/tensorflow/addons, `tensorflow_addons/rnn/layer_norm_lstm_cell.py`. Its other
     activations have no counterpart here.
 
     >>> four, two = torch.ones(8), torch.ones(2)
