@@ -90,7 +90,7 @@ def lstm_step(x, h, c, p: Vectors, variant: str):
     return h, (normalized if variant in ("carried", "per_gate") else c)
 
 
-def gru_step(x, h, p: Vectors, variant: str):
+def gru_step(x, h, p: Vectors, variant: str = "paper"):
     size = len(h)
     a_x, a_h = p.get("weight_ih") @ x, p.get("weight_hh") @ h
     b = p.get("bias_ih") if p.has("bias_ih") else torch.zeros_like(a_x)
