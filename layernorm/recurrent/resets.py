@@ -150,7 +150,7 @@ def _placed(states: Tensor, given: Tensor, flags: Tensor, pieces: _Pieces, layer
 
 
 def _final(states: Tensor, pieces: _Pieces, layer: Layer) -> Tensor:
-    """Of all episodes' last states those of the last one; read backwards, of the first one."""
+    """The last states of each sequence's last episode; read backwards, of its first one."""
     forward = states.index_select(1, pieces.last)
     if not layer.bidirectional:
         return forward

@@ -60,8 +60,8 @@ def publish(
     Args:
         paths: run files, or folders that hold some.
         folder: default: the package's own.
-        replace: drop the sweeps' published runs that are not among these,
-        used: but those whose keys this gives for an experiment and all its runs, old and new.
+        replace: drop the sweeps' published runs that are neither among these nor used.
+        used: gives the keys to keep, from an experiment's name and all its runs, old and new.
 
     Returns:
         The sweeps' files, `<experiment>-<profile>.json`.
@@ -74,23 +74,25 @@ def publish(
     if not isinstance(target, Path):
         raise RecordError(f"the package's records {target} are not a folder one can write to")
     new = [read(file) for file in _run_files(paths)]
-    sweeps: dict[tuple[str, str], dict[str, Record]] = {}
+    sweeps: dict[tuple[str, str], dict[str, Record]] = {_sweep(run): {} for run in new}
     for experiment in dict.fromkeys(record.config["experiment"] for record in new):
         old = published(experiment, folder=target)
         mine = [run for run in new if run.config["experiment"] == experiment]
         kept = used(experiment, old + mine) if replace else {run.key for run in old}
-        for run in [run for run in old if run.key in kept] + mine:
-            sweeps.setdefault((experiment, run.config["profile"]), {})[run.key] = run
-    asked = {(run.config["experiment"], run.config["profile"]) for run in new}
+        for run in [run for run in old if run.key in kept and _sweep(run) in sweeps] + mine:
+            sweeps[_sweep(run)][run.key] = run
     texts = {
         target / f"{experiment}-{profile}.json": _pack(list(runs.values()))
         for (experiment, profile), runs in sweeps.items()
-        if (experiment, profile) in asked
     }
     for file, text in texts.items():
         if not file.exists() or file.read_text() != text:
             write(file, text)
     return list(texts)
+
+
+def _sweep(run: Record) -> tuple[str, str]:
+    return run.config["experiment"], run.config["profile"]
 
 
 def note(records: list[Record], folder: Path | None = None) -> None:

@@ -10,7 +10,7 @@ from layernorm.lab import records
 from layernorm.lab.experiments import get, report
 from layernorm.lab.experiments.contrasts import Gate
 from layernorm.lab.experiments.experiment import TUNING_SEED
-from layernorm.lab.experiments.planning import Sweep, ranked
+from layernorm.lab.experiments.planning import Sweep, ranked, used
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +139,16 @@ def test_a_sweep_tunes_on_its_own_seed_then_runs_all_seeds_and_a_few_examples_by
     assert [run.config["seed"] for run in sweep.runs(done)] == [0, 1]
     short = replace(sweep, by_heart=False)
     assert short.wanted(dict(list(done.items())[:3])) == rounds[2][:2]
+
+
+def test_a_plan_rests_on_its_tuning_its_runs_and_those_by_heart_and_on_no_others(monkeypatch):
+    monkeypatch.setattr("layernorm.lab.experiments.planning.NAMES", ("toy",))
+    sweep = Sweep("toy", "book")
+    _, done = carried_out(sweep, ran)
+    strange = ran(sweep.config("none", 77, 0.5))
+    runs = [*done.values(), strange]
+    assert used("toy", runs) == {run.key for run in done.values()}
+    assert used("no experiment", runs) == set()
 
 
 def test_an_arm_takes_the_rate_of_another_which_is_tuned_for_it():

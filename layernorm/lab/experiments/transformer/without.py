@@ -78,7 +78,7 @@ def amplified(
 def over_depth(
     arm: str, depths: Sequence[int] = DEPTHS, seeds: Sequence[int] = SEEDS, **options
 ) -> dict[str, Float[np.ndarray, "seeds depths"]]:
-    """What is amplified, by seed and depth."""
+    """The amplification by seed and depth."""
     rows = [[amplified(arm, depth, seed, **options) for depth in depths] for seed in seeds]
     return {name: np.array([[one[name] for one in row] for row in rows]) for name in rows[0][0]}
 
