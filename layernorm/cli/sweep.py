@@ -24,6 +24,9 @@ def sweep(
     workers: Annotated[int | None, typer.Option(help="Default: as the cores allow.")] = None,
     threads: Threads = 1,
     time: Annotated[bool, typer.Option(help="Time the arms after the runs, alone.")] = True,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Make stale runs again, own and published.")
+    ] = False,
 ) -> None:
     """Tune the arms of an experiment, run them over the seeds, compare them.
 
@@ -36,7 +39,7 @@ def sweep(
 
     numbers = integers("seeds", seeds)
     plan = Sweep(name, profile, words(arms), numbers, assigned(sets or []))
-    outcome = _carried_out(plan, device, workers, threads, time)
+    outcome = _carried_out(plan, device, workers, threads, time, anew)
     print_table((table := report.arms(plan, outcome.done))[0], table[1:])
     typer.echo()
     if len(table := report.verdicts(plan, outcome.done)) > 1:
@@ -52,7 +55,7 @@ def sweep(
 
 
 def _carried_out(
-    plan: Sweep, device: str, workers: int | None, threads: int, time: bool
+    plan: Sweep, device: str, workers: int | None, threads: int, time: bool, anew: bool
 ) -> Outcome:
     """The sweep with one bar over all runs; then the times of its arms, if wanted."""
     from tqdm import tqdm
@@ -75,7 +78,7 @@ def _carried_out(
 
         try:
             outcome = carry_out(
-                plan, workers=workers, threads=threads, device=device, progress=progress
+                plan, workers=workers, threads=threads, device=device, anew=anew, progress=progress
             )
         except KeyboardInterrupt:
             bar.close()
@@ -84,8 +87,8 @@ def _carried_out(
             raise
     old = [run for run in plan.runs(outcome.done) if records.stale(run)]
     if old:
-        say(f"{len(old)} runs were made before the code they depend on changed; delete them to "
-            "have them made anew")  # fmt: skip
+        say(f"{len(old)} runs were made before the code they depend on changed; --anew makes them "
+            "again")  # fmt: skip
     if time and not outcome.failed:
         with lock.held(runs_folder() / plan.experiment / plan.profile / "timing.lock"):
             outcome.done.update(finished(plan.experiment))

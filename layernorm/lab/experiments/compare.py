@@ -144,8 +144,8 @@ class Verdicts(Mapping[str, Judged]):
             if not gate.passed(self.few if gate.by_heart else frame, arm):
                 return Judged(row, confidence, found, f"Gate failed: {arm} {gate.fails}.")
         if found is None:
-            diverged = f"A run of {' or '.join(row.arms)} diverged."
-            return Judged(row, confidence, None, diverged)
+            infinite = f"A run of {' or '.join(row.arms)} diverged or has no finite value."
+            return Judged(row, confidence, None, infinite)
         judged = Judged(row, confidence, found)
         if row.plateau and not _signs_agree(judged, values):
             disagree = f"An exact sign-flip test of at least {SIGNS} seeds does not agree."

@@ -106,9 +106,11 @@ def carry_out(
     threads: int = 1,
     device: str = "auto",
     root: str | Path | None = None,
+    anew: bool = False,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Outcome:
-    """Run what the sweep still wants; what is done already, own or published, is skipped.
+    """Run what the sweep still wants; what is done already, own or published, is skipped, but with
+    `anew` only if the code it depends on has not changed since.
 
     A run that fails is reported and the rest finished. A run that another process is at is left
     for last and waited for. `workers` default to as many processes as the cores hold with `threads`
@@ -127,9 +129,10 @@ def carry_out(
     if workers is None:
         one = run.device_of(device).type == "cuda"
         workers = 1 if one else max(1, run.cores() // threads)
-    outcome = Outcome(dict(finished(sweep.experiment, root)))
+    there = finished(sweep.experiment, root)
+    outcome = Outcome({k: run for k, run in there.items() if not (anew and records.stale(run))})
     ended: set[str] = set()
-    work = partial(_work, device=device, root=root, threads=threads)
+    work = partial(_work, device=device, root=root, threads=threads, anew=anew)
 
     def note(key: str, config: Config, future: Future) -> None:
         try:
@@ -264,14 +267,18 @@ class _Log(io.TextIOBase):
             return file.write(text)
 
 
-def _work(config: Config, device: str, root: str | Path | None, threads: int) -> records.Record:
+def _work(
+    config: Config, device: str, root: str | Path | None, threads: int, anew: bool
+) -> records.Record:
     """One run in a worker, unless another process has made it meanwhile. What it says goes to a
     log."""
     log = _log(config, root)
     alone = lock.held(lock.place(config, root))
     with alone, run.ALONE, contextlib.redirect_stderr(_Log(log)):
-        if (made := log.with_suffix(".json")).exists():
-            return records.read(made)
+        if (file := log.with_suffix(".json")).exists():
+            made = records.read(file)
+            if not (anew and records.stale(made)):
+                return made
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:

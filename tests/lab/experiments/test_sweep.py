@@ -95,6 +95,21 @@ def test_what_is_done_is_not_run_again(here, monkeypatch):
     assert len(trained) == 2
 
 
+def test_what_is_stale_is_made_again_if_asked(here, monkeypatch):
+    sweep = Sweep("toy", "plain", ("none", "layer"), (0, 1), by_heart=False)
+    done = carry_out(sweep).done
+    trained = []
+    train = run.train
+    monkeypatch.setattr(
+        run, "train", lambda c, **rest: trained.append((c.arm, c.seed)) or train(c, **rest)
+    )
+    monkeypatch.setattr(records, "stale", lambda run: run.config["arm"] == "none" and "Toy")
+    assert carry_out(sweep).done == done
+    assert trained == []
+    assert carry_out(sweep, anew=True).done.keys() == done.keys()
+    assert trained == [("none", 0), ("none", 1)]
+
+
 def test_tuning_that_is_published_counts_as_done(here, tmp_path):
     sweep = Sweep("toy", "book", ("none",), by_heart=False)
     outcome = carry_out(sweep, root=tmp_path / "elsewhere")
