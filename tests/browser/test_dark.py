@@ -1,0 +1,43 @@
+"""In the dark, figures and animations have the page's ground."""
+
+import io
+
+import pytest
+from browser.inspection import PATIENCE, WIDE
+from matplotlib.image import imread
+
+pytestmark = pytest.mark.browser
+PAGE = "notebooks/09-layer-normalized-lstm-and-gru.html"
+
+
+@pytest.fixture
+def page(browser, book):
+    page = browser.new_page(viewport=WIDE)
+    page.set_default_timeout(PATIENCE)
+    page.add_init_script("localStorage.mode = localStorage.theme = 'dark'")
+    page.goto(f"{book.as_uri()}/{PAGE}")
+    yield page
+    page.close()
+
+
+def colors(locator):
+    """The colors of an element's pixels as they are shown, 0 to 255, by row and column."""
+    pixels = imread(io.BytesIO(locator.screenshot()), format="png")
+    return (pixels[..., :3] * 255).round()
+
+
+def test_a_figure_has_the_pages_ground_and_light_letters(page):
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    expected = [int(value) for value in ground.removeprefix("rgb(").rstrip(")").split(",")]
+    figure = colors(page.locator(".cell_output img").first)
+    corners = figure[[1, 1, -2, -2], [1, -2, 1, -2]]
+    assert abs(corners - expected).max() <= 1
+    assert figure.max() > 200
+
+
+def test_an_animation_has_no_ground_of_its_own(page, book):
+    page.goto(f"{book.as_uri()}/notebooks/17-draw.html")
+    animations = page.locator("div.cell_output .text_html:has(.window)")
+    assert animations.count()
+    for each in animations.all():
+        assert each.evaluate("(e) => getComputedStyle(e).backgroundColor") == "rgba(0, 0, 0, 0)"
