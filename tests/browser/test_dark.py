@@ -1,4 +1,4 @@
-"""In the dark, figures and animations have the page's ground."""
+"""In the dark, figures and the paper's boxes have the page's ground."""
 
 import io
 
@@ -35,9 +35,7 @@ def test_a_figure_has_the_pages_ground_and_light_letters(page):
     assert figure.max() > 200
 
 
-def test_an_animation_has_no_ground_of_its_own(page, book):
+def test_the_papers_box_has_no_ground_of_its_own(page, book):
     page.goto(f"{book.as_uri()}/notebooks/17-draw.html")
-    animations = page.locator("div.cell_output .text_html:has(.window)")
-    assert animations.count()
-    for each in animations.all():
-        assert each.evaluate("(e) => getComputedStyle(e).backgroundColor") == "rgba(0, 0, 0, 0)"
+    box = page.locator("div.cell_output .text_html:has(.paper-box)")
+    assert box.evaluate("(e) => getComputedStyle(e).backgroundColor") == "rgba(0, 0, 0, 0)"
