@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 import typer
@@ -122,7 +123,9 @@ def _recurrent() -> Line:
         return Line(topic, name, f"the layers run their definition, slower: {reason}")
     if wrong := _fused_error("cpu"):
         return Line(topic, name, f"the compiled path {wrong}", problem=True)
-    return Line(topic, name, f"compiled for {build.instruction_set()}: {binding.library()._name}")
+    file = Path(binding.library()._name)
+    where = "with the package" if file.parent == build.PREBUILT else "on this machine"
+    return Line(topic, name, f"compiled for {build.instruction_set()} {where}: {file}")
 
 
 def _recurrent_on_gpu() -> Line:

@@ -141,7 +141,7 @@ def test_what_the_fast_part_leaves_out_exists():
 
 
 def test_all_workflows_are_here():
-    assert {path.stem for path in WORKFLOWS} == {"test", "pages", "links", "drift"}
+    assert {path.stem for path in WORKFLOWS} == {"test", "pages", "links", "drift", "wheels"}
 
 
 def test_no_other_repository_stands_where_ours_should():
@@ -168,8 +168,10 @@ def test_every_data_set_states_its_license():
         assert f"| {dataset['name']} | {dataset['license']} |" in table
 
 
-def test_citation_names_the_version_that_is_packaged():
+def test_citation_and_changelog_name_the_version_that_is_packaged():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == PROJECT["version"]
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest[1] == PROJECT["version"]
     assert citation["repository-code"] == address.address()
     assert citation["license"][0] == PROJECT["license"]

@@ -1,13 +1,18 @@
-"""The fused path's library: compiled once, at first use, for this processor, and kept.
+"""The fused path's library: it came with the package, or it is compiled once, at first use.
 
     python -m layernorm.recurrent.cpu.build          # compile now, for this processor
     python -m layernorm.recurrent.cpu.build --all    # for every processor of its kind
 
-The library is plain C++ without torch's headers, so a compiler is all it takes and a build takes
-seconds. It lies in `$LAYERNORM_CACHE`, else in the user's cache folder, under a name made from the
-sources, the options and the instruction set; so another version, or a home folder shared with
-another kind of machine, builds its own beside it. One that is there needs no compiler. In a
-Dockerfile, for containers that may run on another machine than the one that builds the image:
+The library is plain C++ behind a plain C interface, without the headers of torch or Python: a
+compiler is all it takes, a build takes seconds, and the result serves every version of both. Its
+name is made from the sources, the options and the instruction set.
+
+The wheels for Linux have a library for each instruction set in `prebuilt/` (setup.py); the one
+with this processor's name is used, unless `CXX` names a compiler. One of other sources has another
+name and is not found. Otherwise the library is compiled into `$LAYERNORM_CACHE`, else into the
+user's cache folder, where another version, or a home folder shared with another kind of machine,
+has its own beside it. One that is there needs no compiler. In a Dockerfile, for containers that may
+run on another machine than the one that builds the image:
 
     ENV LAYERNORM_CACHE=/opt/layernorm
     RUN python -m layernorm.recurrent.cpu.build --all
@@ -32,9 +37,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import torch
-
 SOURCES = Path(__file__).with_name("native")
+PREBUILT = Path(__file__).with_name("prebuilt")  # of wheels for one platform only
 OPTIONS = [
     *("-O3", "-std=c++17", "-shared", "-fPIC", "-pthread"),
     *("-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
@@ -52,8 +56,15 @@ class BuildError(Exception):
 
 def instruction_set() -> str:
     """ "AVX512", "AVX2" or "baseline": what torch uses here (see ATEN_CPU_CAPABILITY)."""
+    import torch  # here: setup.py, which builds wheels without it, reads this file
+
     capability = torch.backends.cpu.get_cpu_capability()
     return capability if capability in INSTRUCTIONS else "baseline"
+
+
+def instruction_sets() -> list[str]:
+    """All that processors of this kind may have."""
+    return ["baseline", *(INSTRUCTIONS if platform.machine() in ("x86_64", "amd64") else ())]
 
 
 def cache_folder() -> Path:
@@ -97,19 +108,37 @@ def options(instructions: str) -> list[str]:
     return [*flags, WIDE] if instructions == "AVX512" else flags
 
 
-def library_path(instructions: str | None = None) -> Path:
-    """The file, there or not, of the library for these sources and this processor."""
-    instructions = instructions or instruction_set()
+def library_name(instructions: str) -> str:
+    """The name of the library for these sources, with the digest of all that decides its code."""
     digest = hashlib.sha256()
     for source in sorted(SOURCES.glob("*.[ch]*")):
         digest.update(source.name.encode() + source.read_bytes())
     digest.update(" ".join(options(instructions)).encode())
-    name = f"recurrent-{platform.machine()}-{instructions}-{digest.hexdigest()[:16]}.so"
-    return cache_folder() / name
+    return f"recurrent-{platform.machine()}-{instructions}-{digest.hexdigest()[:16]}.so"
+
+
+def library_path(instructions: str | None = None) -> Path:
+    """The cache's file, there or not, of the library for these sources and this processor."""
+    return cache_folder() / library_name(instructions or instruction_set())
+
+
+def prebuilt(instructions: str | None = None) -> Path | None:
+    """The library that came with the package for these sources and this processor; None if none
+    did, or if `$CXX` asks for another compiler's."""
+    path = PREBUILT / library_name(instructions or instruction_set())
+    return path if not os.environ.get("CXX", "").strip() and _whole(path) else None
+
+
+def prebuild(folder: Path) -> None:
+    """Fill a wheel's folder with libraries for every processor of this kind, and nothing else."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for instructions in instruction_sets():
+        _compile(folder / library_name(instructions), instructions)
 
 
 def build(instructions: str | None = None) -> Path:
-    """The library's path; compiled if it is not there yet. Raises BuildError with the reason."""
+    """The path of the library in the cache; compiled if it is not there yet. Raises BuildError
+    with the reason."""
     if os.name != "posix":
         raise BuildError(f"it is built on Linux and macOS only, this is {platform.system()}")
     instructions = instructions or instruction_set()
@@ -183,8 +212,11 @@ def _whole(path: Path) -> bool:
 def load() -> ctypes.CDLL:
     """The library, built if it is not there or damaged, or was made for another system (a cache
     may be shared by containers, some with older system libraries). Raises BuildError."""
-    path = build()
     unfit = (OSError, AttributeError)
+    if path := prebuilt():
+        with contextlib.suppress(*unfit):
+            return _open(path)
+    path = build()
     try:
         return _open(path)
     except unfit as error:
@@ -216,14 +248,10 @@ def main() -> None:
         description="Compile the fast path of the recurrent layers, and print where it is.",
     )
     parser.add_argument("--all", action="store_true", help="for every processor of this kind")
-    wanted = [instruction_set()]
-    if parser.parse_args().all:
-        wanted = ["baseline"]
-        if platform.machine() in ("x86_64", "amd64"):
-            wanted += INSTRUCTIONS
+    wanted = instruction_sets() if parser.parse_args().all else [instruction_set()]
     try:
         for instructions in wanted:
-            print(build(instructions))
+            print(prebuilt(instructions) or build(instructions))
     except BuildError as error:
         sys.exit(f"layernorm: no fast path for the recurrent layers: {error}")
 
