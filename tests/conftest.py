@@ -12,6 +12,7 @@ SLOW = [
     "book/test_readme.py",
     "kernels",
     "recurrent",
+    "lab/analysis/test_parallel.py",
     "lab/benchmarks/measure/test_resume.py",
     "lab/benchmarks/recurrent",
     "lab/claims/test_claims.py",
