@@ -17,8 +17,10 @@ import nbformat
 from nbformat import NotebookNode
 
 ROOT = Path(__file__).resolve().parent.parent
+STYLE = ROOT / "notebooks" / "ruff.toml"
 MOST_BYTES = 1_000_000
 MEDIAN_LINES, MOST_LINES = 5, 15
+MOST_COLUMNS = tomllib.loads(STYLE.read_text())["line-length"]
 MOST_NAMES = 6  # that a chapter imports before it begins
 LANGUAGE = {"name": "python", "pygments_lexer": "ipython3"}
 
@@ -89,16 +91,8 @@ def tidy(path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         notebook = Path(folder) / "text.ipynb"
         nbformat.write(read_text(path), notebook)
-        command = [
-            sys.executable,
-            "-m",
-            "ruff",
-            "format",
-            "-q",
-            "--config",
-            ROOT / "pyproject.toml",
-        ]
-        subprocess.run([*command, notebook], check=True)
+        command = [sys.executable, "-m", "ruff", "format", "-q", "--config", STYLE, notebook]
+        subprocess.run(command, check=True)
         replace(path, as_text(nbformat.read(notebook, as_version=4)))
 
 
@@ -135,6 +129,8 @@ def problems(text: NotebookNode, notebook: NotebookNode, size: int) -> list[str]
         found.append(f"not executed once, in order: the execution counts are {counts}")
     for number, cell in enumerate(code_cells(notebook), 1):
         found += [f"code cell {number}: {problem}" for problem in cell_problems(cell)]
+    for number, cell in enumerate(code_cells(text), 1):
+        found += [f"code cell {number}: {problem}" for problem in wide_lines(cell)]
     if size > MOST_BYTES:
         found.append(f"{size:,} bytes; at most {MOST_BYTES:,}: show fewer or smaller figures")
     ignored = [
@@ -152,6 +148,14 @@ def problems(text: NotebookNode, notebook: NotebookNode, size: int) -> list[str]
     if statistics.median(lengths) > MEDIAN_LINES:
         found.append(f"the median length of a code cell is above {MEDIAN_LINES} lines")
     return found
+
+
+def wide_lines(cell: NotebookNode) -> list[str]:
+    """Return the lines that a page would cut off; nobody sees the cell that installs on Colab."""
+    if cell.source == colab_cell():
+        return []
+    lines = [line for line in cell.source.splitlines() if len(line) > MOST_COLUMNS]
+    return [f"{len(line)} columns; at most {MOST_COLUMNS}: {line.strip()}" for line in lines]
 
 
 def first_names(text: NotebookNode) -> list[str]:

@@ -151,7 +151,9 @@ def test_unknown_names_and_missing_kernels_are_refused(tmp_path):
 
 
 def test_tidying_gives_the_text_that_jupyterlab_saves(tmp_path):
-    chapter(tmp_path, "01-a", "x = {'a':1}", "%matplotlib inline\nx;")
+    wide = f"print('{'a' * 33}', '{'b' * 33}')"
+    assert len(wide) == pairs.MOST_COLUMNS + 1
+    chapter(tmp_path, "01-a", "x = {'a':1}", "%matplotlib inline\nx;", wide)
     text = tmp_path / "01-a.md"
     text.write_text(
         text.read_text() + "\n```{code-cell}\n:mystnb:\n:  figure: {caption: c}\n\n1\n```\n"
@@ -165,6 +167,7 @@ def test_tidying_gives_the_text_that_jupyterlab_saves(tmp_path):
         "%matplotlib inline\nx;",
         "mystnb:\n  figure:",
         pairs.colab_cell(),
+        f'print(\n    "{"a" * 33}", ',
     ):
         assert part in tidied
     run(tmp_path, tidy=True)

@@ -52,6 +52,10 @@ def lengthen(text: nbformat.NotebookNode, notebook: nbformat.NotebookNode) -> No
     text.cells[-1].source = notebook.cells[-1].source = LONG
 
 
+def widen(text: nbformat.NotebookNode, _: nbformat.NotebookNode) -> None:
+    text.cells[-1].source = f"{'x' * 75} = 1"
+
+
 def import_seven(*cells: int):
     """A change of the text: seven names imported before the chapter begins, so many a cell."""
 
@@ -78,6 +82,7 @@ SPOILED = {
     "more than a third": store(tags=("nbval-ignore-output",)),
     "16 lines; at most 15": lengthen,
     "median length": lengthen,
+    "cell 2: 79 columns; at most 78: xxx": widen,
     "importing pi, e, tau, sin, cos, tan, np: at most 6": import_seven(7),
     "and the others where they are first used": import_seven(3, 4),
 }
