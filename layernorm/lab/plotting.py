@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from layernorm.lab.analysis.curves import by_seed
 from layernorm.lab.analysis.statistics import Interval, interval
 from layernorm.methods import FORMS, METHODS
 
@@ -64,16 +65,10 @@ def curves(
     """Mean curves of the arms over their seeds, with the t interval of the mean as a band.
 
     `frame` is what `layernorm.lab.records.load` returns. Raises `ValueError` if an arm has no curve
-    of that metric, so that a misspelled arm cannot vanish from a figure.
+    of that metric.
     """
     for arm in arms:
-        rows = frame[(frame.arm == arm) & (frame.metric == metric) & frame.step.notna()]
-        if rows.empty:
-            raise ValueError(
-                f"no curve of {metric!r} for arm {arm!r}: the frame has arms "
-                f"{sorted(frame.arm.unique())} and metrics {sorted(frame.metric.unique())}"
-            )
-        table = rows.pivot_table(index="seed", columns="step", values="value")
+        table = by_seed(frame, arm, metric)
         style = {"label": (labels or {}).get(arm, arm), **look(arm)}
         band(ax, table.columns.to_numpy(dtype=float), table.to_numpy(), confidence, **style)
 

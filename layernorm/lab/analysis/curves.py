@@ -17,6 +17,26 @@ def final(frame: DataFrame, arm: str, metric: str) -> Series:
     return rows.set_index("seed").value.sort_index()
 
 
+def by_seed(frame: DataFrame, arm: str, metric: str) -> DataFrame:
+    """The curves of an arm's metric: one row a seed, one column a step.
+
+    Raises `ValueError` if there are none, so that a misspelled arm cannot vanish from a figure.
+    """
+    rows = frame[(frame.arm == arm) & (frame.metric == metric) & frame.step.notna()]
+    if rows.empty:
+        raise ValueError(
+            f"no curve of {metric!r} for arm {arm!r}: the frame has arms "
+            f"{sorted(frame.arm.unique())} and metrics {sorted(frame.metric.unique())}"
+        )
+    return rows.pivot_table(index="seed", columns="step", values="value")
+
+
+def seconds_per_update(frame: DataFrame, arm: str) -> float:
+    """The median over an arm's readings of its seconds of training by its updates."""
+    rows = frame[(frame.arm == arm) & (frame.step > 0)]
+    return (rows.seconds / rows.step).median()
+
+
 def logarithm(metric: str):
     """A metric of comparisons: the logarithm of a final value, so that differences are ratios."""
 

@@ -3,7 +3,14 @@ import math
 import pandas
 import pytest
 
-from layernorm.lab.analysis.curves import at_level, final, logarithm, over_seconds
+from layernorm.lab.analysis.curves import (
+    at_level,
+    by_seed,
+    final,
+    logarithm,
+    over_seconds,
+    seconds_per_update,
+)
 
 
 def runs(curves, finals=()):
@@ -22,6 +29,23 @@ def test_final_values_are_those_without_a_step_by_seed():
     frame = runs({("a", "loss"): (3.0, 2.0)}, [("a", 1, 5.0), ("a", 0, 4.0), ("b", 0, 9.0)])
     assert final(frame, "a", "loss").to_dict() == {0: 4.0, 1: 5.0}
     assert final(frame, "a", "error").empty
+
+
+def test_curves_have_a_row_a_seed_and_a_column_a_step():
+    frame = runs({("a", "loss"): (3.0, 2.0), ("b", "loss"): (9.0,)}, [("a", 0, 5.0)])
+    table = by_seed(frame, "a", "loss")
+    assert table.index.tolist() == [0, 1]
+    assert table.columns.tolist() == [0, 10]
+    assert table.to_numpy().tolist() == [[3.0, 2.0], [3.0, 2.0]]
+    with pytest.raises(ValueError, match=r"no curve of 'loss' for arm 'c'.*\['a', 'b'\]"):
+        by_seed(frame, "c", "loss")
+
+
+def test_an_update_takes_the_median_of_its_arms_readings():
+    frame = runs({("slow", "loss"): (4.0, 3.0, 0.0), ("quick", "loss"): (4.0, 2.0)})
+    frame.loc[1, "seconds"] = 1000.0  # one slow reading
+    assert seconds_per_update(frame, "slow") == pytest.approx(2.0)
+    assert seconds_per_update(frame, "quick") == pytest.approx(1.0)
 
 
 def test_differences_of_logarithms_are_ratios():
