@@ -13,6 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from layernorm.lab.experiments import Config
+    from layernorm.lab.experiments.data_parallel import Workers
     from layernorm.lab.records import Record
 
 Name = Annotated[str, typer.Argument(help="`layernorm experiments` lists them.")]
@@ -36,30 +37,42 @@ def run(
     """Train one arm of an experiment; stopped or killed, it goes on where it was.
 
     The learning rate is the one tuned for the arm and profile, if that was done.
-    `layernorm experiments NAME` shows the profiles, arms and options of an experiment.
+    `layernorm experiments NAME` shows the profiles, arms and options of an experiment. Started by
+    `torchrun --nproc-per-node=N -m layernorm run NAME`, N processes share every batch.
     """
-    from layernorm.lab import records
-    from layernorm.lab.experiments import get, lock
-    from layernorm.lab.experiments.checkpoint import say
+    from layernorm.lab.experiments.data_parallel import started
     from layernorm.lab.experiments.run import device_of
 
     use_threads(threads)
     device_of(device)
     config = configuration(name, profile, arm, seed, sets or [])
-    path = records.path(get(name).document(config))
+    with started(device) as workers:
+        if workers.rank == 0:
+            _first(config, device, fresh, workers)
+        elif not workers.told(None):  # it is not done
+            _trained(config, device, workers)
+
+
+def _first(config: Config, device: str, fresh: bool, workers: Workers) -> None:
+    """Make the run, or find it done, and print its result."""
+    from layernorm.lab import records
+    from layernorm.lab.experiments import get, lock
+    from layernorm.lab.experiments.checkpoint import say
+
+    path = records.path(workers.document(get(config.experiment).document(config)))
     if lock.busy(lock.place(config)):
         say("waiting for another process that is at this run")
     with lock.held(lock.place(config)):
         if fresh:
             path.unlink(missing_ok=True)
             path.with_suffix(".checkpoint").unlink(missing_ok=True)
-        if path.exists():
+        if workers.told(path.exists()):
             record = records.read(path)
             say("this run is done; --fresh trains it again")
             if changed := records.stale(record):
                 say(f"since then code that {changed} reaches changed")
         else:
-            record = _trained(config, device)
+            record = _trained(config, device, workers)
     for metric, value in sorted(record.result["final"].items()):
         typer.echo(f"{metric:<24} {value:.6g}")
     if record.result["diverged_at"] is not None:
@@ -87,13 +100,15 @@ def configuration(name: str, profile: str, arm: str, seed: int, sets: list[str])
     return get(name).config(profile, arm, seed, **values, learning_rate=rate)
 
 
-def _trained(config: Config, device: str) -> Record:
+def _trained(config: Config, device: str, workers: Workers) -> Record:
     from tqdm import tqdm
 
     from layernorm.lab import records
     from layernorm.lab.experiments import checkpoint, get
     from layernorm.lab.experiments.run import train
 
+    if workers.rank:
+        return train(config, device=device, workers=workers)
     updates = config.options.updates
     with tqdm(total=updates, desc=f"{config.experiment} {config.arm}", disable=None) as bar:
 
@@ -107,10 +122,11 @@ def _trained(config: Config, device: str) -> Record:
                     print(f"update {step} of {updates}: {line}", file=sys.stderr)
 
         try:
-            return train(config, device=device, progress=progress)
+            return train(config, device=device, progress=progress, workers=workers)
         except KeyboardInterrupt:
             bar.close()
-            file = records.path(get(config.experiment).document(config)).with_suffix(".checkpoint")
+            document = workers.document(get(config.experiment).document(config))
+            file = records.path(document).with_suffix(".checkpoint")
             kept = "before its first checkpoint: the same command starts anew"
             if file.exists():
                 step = checkpoint.read(file)["done"]["step"]

@@ -22,6 +22,7 @@ from torch import nn
 
 from layernorm.lab import records
 from layernorm.lab.experiments import checkpoint, get
+from layernorm.lab.experiments.data_parallel import Workers
 from layernorm.lab.experiments.experiment import Config, Experiment
 
 ALONE = threading.RLock()  # runs in threads of one process share its random number generators
@@ -208,6 +209,7 @@ def train(
     save: bool = True,
     checkpoint_seconds: float = 30.0,
     progress: Progress | None = None,
+    workers: Workers | None = None,
 ) -> records.Record:
     """Train one configuration and save its record; from its last checkpoint, if it has one.
 
@@ -218,36 +220,43 @@ def train(
     run, which is a result too: `diverged_at` is the update, final metrics are infinite.
 
     With `save=False` nothing is read or written. `progress(step, metrics)` is called at the start,
-    at each reading and, with empty metrics, now and then in between.
+    at each reading and, with empty metrics, now and then in between. `workers` share the run; the
+    first of them reads curves, and reads and writes files.
 
     Raises:
         OSError: there is no room for the run's files, or its record cannot be written.
         ValueError: as the experiment's task does, for instance if batches exceed the data.
     """
     experiment, on = get(config.experiment), device_of(device)
-    document = experiment.document(config)
-    file = records.path(document, root).with_suffix(".checkpoint") if save else None
+    workers = workers or Workers()
+    document = workers.document(experiment.document(config))
+    writes = save and workers.rank == 0
+    file = records.path(document, root).with_suffix(".checkpoint") if writes else None
     depends = [*ENGINE, experiment.task, *experiment.depends_on]
+    depends += [Workers] if workers.size > 1 else []
     code = records.digest(depends, document) if save else ""
-    state = checkpoint.left(file, code)
+    state = workers.told(checkpoint.left(file, code))
     with ALONE, checkpoint.seeded(config.seed, on), _deterministic(on):
         with within_memory(on):
             trainer = (experiment.trainer or Trainer)(experiment, config, on)
+            trainer = workers.share(trainer, config.seed)
             done = Progressed()
         if state is not None:
             try:
                 _resume(trainer, done, state)
             except Exception as error:  # whatever its content leads to
-                checkpoint.put_aside(file, f"is not one of this run ({error!r})")
+                if file is not None:
+                    checkpoint.put_aside(file, f"is not one of this run ({error!r})")
                 again = {"checkpoint_seconds": checkpoint_seconds, "progress": progress}
-                return train(config, device=device, root=root, **again)
+                return train(config, device=device, root=root, workers=workers, **again)
         if file is not None:
             weights = trainer.parameters
             tensors = [*trainer.model.state_dict().values(), *weights, *weights]
             checkpoint.check_room(file.parent, tensors)
         keeper = _Keeper(file, checkpoint_seconds, config.options.updates, code)
         diverged_at = _updates(trainer, done, config.options, keeper, progress or _silent)
-        final = trainer.task.final() if diverged_at is None else {}
+        reads = diverged_at is None and workers.rank == 0
+        final = workers.told(trainer.task.final() if reads else {})
     result = summary(experiment, done, diverged_at, final)
     timing = {"seconds_per_update": done.seconds / max(1, done.step)}
     record = records.new(document, result, timing, depends)

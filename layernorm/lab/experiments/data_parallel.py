@@ -1,0 +1,161 @@
+"""A run that several processes share, each with its part of every batch, as torchrun starts them.
+
+torchrun --nproc-per-node=2 -m layernorm run mnist --arm layer
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from layernorm.lab.experiments.batches import generator
+
+PATIENCE = timedelta(hours=12)  # process 0 may wait for a lock, read curves, save
+UNEQUAL = "its loss is a mean over {}, of which parts of a batch have different numbers"
+# Where a task's updates find their batch, by the name of its class.
+BATCHES = {
+    **dict.fromkeys(("Mnist", "ConvNet", "Digits", "Changes", "Lagged", "Rows"), ("batches",)),
+    "AttentiveReader": ("batch",),
+    "Characters": ("draw", "shuffled"),
+}
+TOGETHER = {
+    "Drawer": "the noise of a picture depends on its place in the batch",
+    "Handwriting": UNEQUAL.format("points"),
+    "OrderEmbeddings": "its loss compares every caption with all images of the batch",
+    "OwnSteps": "it takes the steps of its optimizer itself",
+    "Reading": UNEQUAL.format("words"),
+}
+
+
+class Workers:
+    """The processes of a run; one that is alone by default."""
+
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank, self.size = rank, size
+
+    def document(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """A run's configuration that says by how many workers it is made, if by several.
+
+        Raises `ValueError` if they cannot have equal parts of a batch.
+        """
+        options = document["options"]
+        if self.size == 1:
+            return dict(document)
+        if options["batch_size"] % self.size:
+            raise ValueError(
+                f"batch_size {options['batch_size']} cannot be divided among {self.size} workers; "
+                "choose another --nproc-per-node, or --set batch_size to a multiple of it"
+            )
+        return {**document, "options": {**options, "workers": self.size}}
+
+    def told(self, value: Any) -> Any:
+        """What process 0 has; all wait for it."""
+        if self.size == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values)
+        return values[0]
+
+    def share(self, trainer: Any, seed: int) -> Any:
+        """The trainer, with its batches and gradients shared.
+
+        Raises `ValueError` for a task whose loss is not the mean of those of a batch's parts.
+        """
+        return trainer if self.size == 1 else Shared(trainer, self, seed)
+
+
+class Shared:
+    """A trainer whose every update is on a part of the batch, with the mean of all workers'
+    gradients. Curves are read by process 0, so running statistics are those of its parts."""
+
+    def __init__(self, trainer: Any, workers: Workers, seed: int) -> None:
+        self.trainer, self.workers, self.seed = trainer, workers, seed
+        cut(trainer.task, workers)
+        for p in trainer.parameters:
+            if p.requires_grad:
+                p.register_post_accumulate_grad_hook(self._average)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.trainer, name)
+
+    def update(self, step: int) -> None:
+        """What a model draws, as dropout does, is another thing for every worker and update."""
+        draws = generator(self.seed, step, self.workers.rank).initial_seed()
+        torch.default_generator.manual_seed(draws)
+        if self.trainer.device.type == "cuda":
+            torch.cuda.manual_seed(draws)
+        self.trainer.update(step)
+
+    def look(self) -> list[float]:
+        """The losses of whole batches since the last look."""
+        self._mean(self.trainer.losses[: self.trainer.kept])
+        return self.trainer.look()
+
+    def evaluate(self) -> dict[str, float]:
+        return self.workers.told(None if self.workers.rank else self.trainer.evaluate())
+
+    def _average(self, parameter: Tensor) -> None:
+        self._mean(parameter.grad)
+
+    def _mean(self, x: Tensor) -> None:
+        dist.all_reduce(x)
+        x /= self.workers.size
+
+
+def cut(task: Any, workers: Workers) -> None:
+    """Let the updates of a task see a worker's part of each batch.
+
+    Raises `ValueError` for a task whose loss is not the mean of those of a batch's parts.
+    """
+    kind = type(task).__name__
+    if kind not in BATCHES:
+        why = TOGETHER.get(kind, f"nothing is known of the batches of {kind}")
+        raise ValueError(f"this experiment cannot be divided among workers: {why}; run it by one")
+    for name in BATCHES[kind]:
+        if hasattr(task, name):
+            setattr(task, name, _part_of(getattr(task, name), workers))
+
+
+def _part_of(batches: Callable[..., Any], workers: Workers) -> Callable[..., Any]:
+    def part(*args: Any) -> Any:
+        return _part(batches(*args), workers)
+
+    return part
+
+
+def _part(batch: Any, workers: Workers) -> Any:
+    """Examples are dimension 0; of sequences (steps, examples, …) in a tuple or with lengths, 1."""
+    if isinstance(batch, tuple):
+        return tuple(x.chunk(workers.size, 1)[workers.rank] for x in batch)
+    if hasattr(batch, "packed"):
+        x = batch.x.chunk(workers.size, 1)[workers.rank]
+        lengths, y = (t.chunk(workers.size)[workers.rank] for t in (batch.lengths, batch.y))
+        return replace(batch, x=x[: int(lengths.max())], lengths=lengths, y=y)
+    each = len(batch) // workers.size
+    return batch[workers.rank * each : (workers.rank + 1) * each]
+
+
+@contextlib.contextmanager
+def started(device: str) -> Iterator[Workers]:
+    """The processes that torchrun started, while they last, each on its GPU if the device is one;
+    else this process alone."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        yield Workers()
+        return
+    on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+    if on_gpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=PATIENCE)
+    try:
+        yield Workers(dist.get_rank(), size)
+    finally:
+        dist.destroy_process_group()

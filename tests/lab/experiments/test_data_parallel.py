@@ -1,0 +1,118 @@
+"""Runs whose batches are spread over processes."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+import torch
+from lab.experiments import sharing
+
+from layernorm.lab.analysis import parallel
+from layernorm.lab.experiments import NAMES, data_parallel, get
+from layernorm.lab.experiments.data_parallel import Workers
+from layernorm.lab.experiments.run import train
+
+REFUSED = {
+    "angles": "the steps of its optimizer",
+    "draw": "the noise of a picture",
+    "handwriting": "a mean over points",
+    "hidden_rates": "the steps of its optimizer",
+    "order_embeddings": "all images of the batch",
+    "skip_thoughts": "a mean over words",
+}
+SMALL = {"hidden": 12, "embedding": 7, "held_out": 20, "watched": 20, "examples": 16}
+
+
+@pytest.fixture(scope="module")
+def two():
+    with parallel.crew(2) as crew:
+        yield crew
+
+
+def gap(one, other):
+    """The largest difference of the curves, as a share of them."""
+    mine, theirs = (record.result["curves"] for record in (one, other))
+    pairs = [(x, y) for name in ("train_nll", "batch_loss")
+             for x, y in zip(mine[name]["value"], theirs[name]["value"], strict=True)]  # fmt: skip
+    return max(abs(x - y) / x for x, y in pairs)
+
+
+@pytest.mark.parametrize("arm", ["layer-4", "none-4", "batch-4"])
+def test_two_processes_make_one_record(two, arm, tmp_path):
+    """That of one process to rounding, but for batch normalization."""
+    alone = train(sharing.config(arm), device="cpu", root=tmp_path / "one")
+    records = two.ask(2, sharing.run, sharing.config(arm), tmp_path / "two")
+    assert records[0].result == records[1].result
+    [file] = (tmp_path / "two").rglob("*.json")
+    config = json.loads(file.read_text())["config"]
+    assert config["options"].pop("workers") == 2
+    assert config == alone.config
+    assert file.stem == records[0].key != alone.key
+    assert not list((tmp_path / "two").rglob("*.checkpoint*"))
+    if arm == "batch-4":
+        assert gap(alone, records[0]) > 0.01
+    else:
+        assert gap(alone, records[0]) < 1e-4
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bits(two, tmp_path):
+    config = sharing.config("batch-4")
+    [whole, _] = two.ask(2, sharing.run, config, tmp_path / "whole")
+    with pytest.raises(InterruptedError):
+        two.ask(2, sharing.run, config, tmp_path / "parts", 9)
+    [kept] = (tmp_path / "parts").rglob("*.checkpoint")
+    [parts, _] = two.ask(2, sharing.run, config, tmp_path / "parts")
+    assert parts.result == whole.result
+    assert not kept.exists()
+
+
+def test_a_batch_that_cannot_be_divided_is_refused(two, tmp_path):
+    message = "batch_size 9 cannot be divided among 2 workers; choose another --nproc-per-node"
+    with pytest.raises(ValueError, match=message):
+        two.ask(2, sharing.run, sharing.config("layer-4", batch_size=9), tmp_path)
+
+
+def task(name):
+    fields = get(name).options.model_fields
+    options = {option: v for option, v in SMALL.items() if option in fields}
+    if "hidden" in fields and isinstance(fields["hidden"].default, tuple):
+        options["hidden"] = [9] * len(fields["hidden"].default)
+    arm = next(a for a in get(name).profile("book").arms if a.startswith(("none", "layer", "pre")))
+    config = get(name).config("book", arm, 0, **{**options, "batch_size": 8})
+    torch.manual_seed(0)
+    return get(name).task(config.options, 0, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_mean_of_the_parts_losses_is_that_of_the_batch(name):
+    """In evaluation mode: dropout draws for each part."""
+    whole, *parts = (task(name) for _ in range(3))
+    if name in REFUSED:
+        with pytest.raises(ValueError, match=REFUSED[name]):
+            data_parallel.cut(whole, Workers(0, 2))
+        return
+    for rank, part in enumerate(parts):
+        data_parallel.cut(part, Workers(rank, 2))
+    for step in (1, 2, 3):
+        losses = [t.loss(step).detach() for t in (whole, *parts) if t.model.eval()]
+        loss, *of_parts = map(float, losses)
+        assert sum(of_parts) / 2 == pytest.approx(loss, rel=1e-5)
+        assert abs(of_parts[0] - of_parts[1]) > 1e-6  # they are not the same examples
+
+
+def test_torchrun(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    where = ["--nproc-per-node=2", "--master-addr=127.0.0.1", f"--master-port={port}"]
+    what = ["run", "batch_size", "--arm", "layer-4", "--set", "updates=2", "--set", "evaluations=1"]
+    env = {**os.environ, "LAYERNORM_RUNS": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "torch.distributed.run", *where, "-m", "layernorm", *what]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    [file] = tmp_path.rglob("*.json")
+    assert json.loads(file.read_text())["config"]["options"]["workers"] == 2
+    assert done.stdout.count("record: ") == 1
+    assert file.name in done.stdout
