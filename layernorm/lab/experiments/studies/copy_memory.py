@@ -34,7 +34,6 @@ EXPERIMENT = Experiment(
         "book": Profile(
             learning_rates=RATES,
             **TWO_STAGES,
-            before=Profile(seeds=tuple(range(8)), learning_rates=RATES),
         )
     },
     primary="mean_test_loss",
