@@ -24,7 +24,9 @@ def test_the_packages_first_lines_run(tmp_path):
 def test_from_an_old_models_weights_to_another_runtime(tmp_path):
     [script] = [script for script in SCRIPTS if "onnx" in script]
     assert len(script.splitlines()) <= 25
-    command = [sys.executable, "-c", script]
+    # Over draws the losses fall to 0.26 to 0.51 of what they were; from this seed to 0.28.
+    seeded = f"import torch\ntorch.manual_seed(0)\n{script}"
+    command = [sys.executable, "-c", seeded]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
