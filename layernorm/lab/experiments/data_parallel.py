@@ -1,6 +1,6 @@
 """A run that several processes share, each with its part of every batch, as torchrun starts them.
 
-    torchrun --nproc-per-node=2 -m layernorm run mnist --arm layer
+torchrun --nproc-per-node=2 -m layernorm run mnist --arm layer
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Workers:
         return {**document, "options": {**options, "workers": self.size}}
 
     def told(self, value: Any) -> Any:
-        """What process 0 has; all wait for it."""
+        """The value that process 0 has; all wait for it."""
         if self.size == 1:
             return value
         values = [value]
@@ -87,7 +87,7 @@ class Shared:
         return getattr(self.trainer, name)
 
     def update(self, step: int) -> None:
-        """What a model draws, as dropout does, is another thing for every worker and update."""
+        """An update in which every worker draws numbers of its own, for dropout for instance."""
         draws = generator(self.seed, step, self.workers.rank).initial_seed()
         torch.default_generator.manual_seed(draws)
         if self.trainer.device.type == "cuda":
