@@ -22,7 +22,7 @@ from layernorm.lab.records.published import values
 
 
 def statements(cell: NotebookNode) -> list[ast.stmt]:
-    """What Python makes of a cell; nothing where that fails, which executing it will report."""
+    """Return a cell's syntax tree; nothing where it has none, which executing it will report."""
     try:
         return ast.parse(TransformerManager().transform_cell(cell.source)).body
     except SyntaxError:
@@ -35,8 +35,8 @@ def package(root: Path) -> Code:
 
 
 def reached(notebook: NotebookNode, name: str, root: Path = ROOT) -> Reached:
-    """What a chapter's cells reach. Where a package looks for files that belong to one chapter each
-    (`chapter_NN…`), a chapter that has its own reaches those alone."""
+    """Return the code that a chapter's cells reach. Where a package looks for files that belong to
+    one chapter each (`chapter_NN…`), a chapter that has its own reaches those alone."""
     code, chapter = package(root), re.match(r"\d*", name)[0]
     mine = re.compile(rf"chapter_{chapter}(_|$)")
     own = any(mine.match(path.stem) for path in (root / PACKAGE).rglob("chapter_*.py"))

@@ -44,7 +44,7 @@ def digest(value: object) -> str:
 
 
 def key(cell: NotebookNode) -> tuple:
-    """What makes two cells the same; the repository may move without changing a chapter."""
+    """Return what is compared of a cell; the repository may move without changing a chapter."""
     shown = {k: cell.metadata[k] for k in ("tags", "mystnb") if cell.metadata.get(k)}
     source = cell.source.replace(address(), "ADDRESS")
     return cell.cell_type, source, repr(sorted(shown.items()))
@@ -118,7 +118,7 @@ def write(notebook: NotebookNode, path: Path) -> None:
 
 
 def problems(text: NotebookNode, notebook: NotebookNode, size: int) -> list[str]:
-    """What keeps a pair from being published; empty when all is well."""
+    """Return the reasons not to publish a pair; empty when all is well."""
     found = []
     if [key(c) for c in text.cells] != [key(c) for c in notebook.cells]:
         found.append("the notebook's cells differ from the text's: run `make book`")

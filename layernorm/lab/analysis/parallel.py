@@ -181,7 +181,7 @@ def update(
 
 
 def in_threads(workers: int, function: Callable[..., Any], *args: Any) -> list[Any]:
-    """What `function(group, *args)` gives to each of several workers, threads of this process."""
+    """Return the results of `function(group, *args)` in several workers, threads of a process."""
     slots, barrier = [None] * workers, threading.Barrier(workers)
 
     def work(rank: int) -> Any:
@@ -211,7 +211,7 @@ class Crew:
         self.pipes = pipes
 
     def ask(self, workers: int, function: Callable[..., Any], *args: Any) -> list[Any]:
-        """What `function(group, *args)` gives to each of the first so many workers.
+        """Run `function(group, *args)` in each of the first so many workers; return the results.
 
         Raises `ValueError` for a number that was not started, and what the function raises.
         """

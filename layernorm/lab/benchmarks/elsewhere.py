@@ -24,7 +24,7 @@ HEAD = (
 
 
 def published(own: Iterable[Row] = ()) -> Table:
-    """What others published, but for operations and devices of which there are rows of our own.
+    """Return the rows that others published, but for operations and devices that we measured.
 
     Raises:
         ValueError: the file names a device, mode or type that it does not describe.

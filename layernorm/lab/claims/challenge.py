@@ -147,7 +147,7 @@ def _benchmark(claim: Claim, root: Path, progress) -> Finding:
 
 
 def _cases(claim: Claim) -> Sequence[Any]:
-    """What has to be timed for a claim of chapters 11 and 12."""
+    """Return the benchmark cases that a claim of chapters 11 and 12 rests on."""
     from layernorm.lab.benchmarks import training
     from layernorm.lab.benchmarks.recurrent.plan import plan as recurrent
 

@@ -93,7 +93,7 @@ def decayed(w, v, gradient, rate, momentum):
 
 
 def grows_with_momentum() -> bool:
-    """Whether every step of the derivation holds, in SymPy, for three weights.
+    """Check that every step of the derivation holds, in SymPy, for three weights.
 
     With L(cw) = L(w) the gradient is orthogonal to w. So w·v is 0 at the start, and each later one
     is m times (the one before - η‖v‖²), never positive: ‖w - ηv‖² - ‖w‖² = η²‖v‖² - 2η w·v >= 0.

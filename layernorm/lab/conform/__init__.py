@@ -1,4 +1,4 @@
-"""What does a normalization compute, and where does it fail? ::
+"""Find the formula of a normalization, and its faults. ::
 
     layernorm conform torch.nn:LayerNorm
     layernorm conform my_package.layers:RMSNorm --set eps=1e-6
@@ -27,7 +27,7 @@ __all__ = ["Fault", "Form", "Report", "Unknown", "conform", "find", "identify"]
 
 @dataclass(frozen=True)
 class Report:
-    """What `conform` found: the formula, or why there is none, and the faults."""
+    """The findings of `conform`: the formula, or why there is none, and the faults."""
 
     form: Form | None
     why: str

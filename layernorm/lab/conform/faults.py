@@ -1,4 +1,4 @@
-"""What is wrong with a normalization although its formula is known.
+"""The faults that a normalization of known formula can have.
 
 The formula in float64 is the truth that outputs in float32 and float16 are held against. What they
 may be off by follows from the rounding that no implementation avoids, times a factor for the order

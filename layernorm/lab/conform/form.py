@@ -91,7 +91,7 @@ class Form:
         return f"y = {gain}{above} / {divisor}{'' if self.bias is None else ' + b'}"
 
     def notes(self) -> list[str]:
-        """What the equation does not show."""
+        """The properties that the equation does not show."""
         names = {0: "the cases", self.rank - 1: "the last axis"} | ({1: "axis 1"} if self.rank > 2
                  else {})  # fmt: skip
         over = " and ".join(names.get(axis, f"axis {axis}") for axis in self.axes)
@@ -114,7 +114,7 @@ def moments(x: Tensor, axes: tuple[int, ...], centered: bool, correction: int):
 
 
 def output(module: nn.Module, x: Tensor) -> Tensor:
-    """What the module makes of x.
+    """Return the module's output for x.
 
     Raises:
         ValueError: it is no tensor of that shape.

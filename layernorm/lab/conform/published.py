@@ -1,4 +1,4 @@
-"""Who published which formula of the family; each with the place where it can be read."""
+"""The published formulas of the family, each with the place where it can be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the conversions share: the source's tensors, and the new layer's state."""
+"""The parts that the conversions share: the source's tensors, and the new layer's state."""
 
 from collections.abc import Mapping
 

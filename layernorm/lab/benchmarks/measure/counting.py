@@ -64,5 +64,5 @@ def work(call: Call) -> Work:
 
 
 def count(call: Call) -> int:
-    """How many operators a call runs."""
+    """Return the number of operators that a call runs."""
     return work(call).operators

@@ -262,8 +262,8 @@ class Drawer:
 
     @torch.no_grad()
     def final(self) -> dict[str, float]:
-        """Of test pictures: `test_kl_1` … of each glimpse; `share_of_pixels`, the bound divided by
-        that of the trivial baseline; and over `samples` samples of z, of
+        """Return, for the test pictures: `test_kl_1` … of each glimpse; `share_of_pixels`, the
+        bound divided by that of the trivial baseline; and over `samples` samples of z, of
         `weighted` pictures, the bound `sampled_bound` with its standard error over the samples
         `sampled_bound_error`, and the importance-weighted bound `weighted_bound`."""
         self.model.eval()

@@ -31,7 +31,7 @@ MOST = {"log_sigma": 15.0, "rho": 8.0}  # |σ̂| and |ρ̂| beyond which they co
 
 
 class Mixture(NamedTuple):
-    """What an output says: logarithms of π and σ, μ, ρ̂ and the logit of a lifted pen."""
+    """The parts of an output: logarithms of π and σ, μ, ρ̂ and the logit of a lifted pen."""
 
     log_pi: Float[Tensor, "*n m"]
     mu: Float[Tensor, "*n m 2"]

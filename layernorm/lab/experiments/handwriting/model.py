@@ -44,7 +44,7 @@ CHUNK = 96  # lines at once in an evaluation
 
 
 class Steps(NamedTuple):
-    """What a call leaves behind: states of the three layers, and the window's places and w."""
+    """The state after a call: that of the three layers, and the window's places and w."""
 
     states: list[tuple[Tensor, Tensor]]
     kappa: Float[Tensor, "n k"]
@@ -125,7 +125,7 @@ class Writer(nn.Module):
         return self.read(lines)[0].y
 
     def read(self, lines: Lines) -> tuple[Read, Steps]:
-        """What is said before each point of the lines: the first input is a lifted pen at rest."""
+        """Return the input at each point of the lines; the first is a lifted pen at rest."""
         return self.steps(inputs(lines), self.characters(lines), self.start(len(lines)))
 
     def steps(
@@ -223,8 +223,8 @@ class Handwriting:
         return of_points(self.model(batch), batch).sum() / batch.lengths.sum()
 
     def evaluate(self) -> dict[str, float]:
-        """Of every part: nats a point; and how much of the text the window has passed when the
-        line ends, 1 if all of it, over 1 if it ran ahead."""
+        """Return, for every part, the nats a point, and how much of the text the window has passed
+        when the line ends: 1 if all of it, over 1 if it ran ahead."""
         found = {}
         for name, lines in self.parts.items():
             total, reached = 0.0, 0.0

@@ -203,7 +203,7 @@ COMPARISONS = Comparisons(
 
 
 def trivial(options: dict) -> float:
-    """What the guess that goes straight on costs on the test lines of these options."""
+    """Return the test loss, under these options, of guessing that the pen goes straight on."""
     return _trivial(HandwritingOptions(**options))
 
 

@@ -68,7 +68,7 @@ class OrderEmbedding(nn.Module):
     def energy(
         self, s: Float[Tensor, "n d"], v: Float[Tensor, "m d"], many: bool = False
     ) -> Float[Tensor, "n m"]:
-        """How little each caption fits each image; `many`: without gradients."""
+        """Return the violation of each caption and image; `many`: without gradients."""
         if self.symmetric:
             return ranking.negative_product(s, v)
         return (ranking.many_violations if many else ranking.order_violation)(s, v)
@@ -213,6 +213,6 @@ class OrderEmbeddings:
 
     @torch.no_grad()
     def energies(self, part: Part) -> Float[Tensor, "m n"]:
-        """How little each caption of a part fits each of its images."""
+        """Return the violation of each caption and image of a part."""
         images = self.model.images(part.features())
         return self.model.energy(self.embedded(part), images, many=True)

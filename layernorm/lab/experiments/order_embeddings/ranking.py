@@ -1,4 +1,4 @@
-r"""How well captions and images find each other: ranks, Recall@K, and a trivial strategy.
+r"""Retrieval of captions by images and of images by captions: ranks, Recall@K, and a baseline.
 
 An energy says how little a caption fits an image. A rank is the number of wrong candidates that fit
 at least as well as the best right one, so that ties count against: 0 is right at once. Recall@K is

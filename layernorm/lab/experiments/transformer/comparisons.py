@@ -1,4 +1,4 @@
-"""What the transformer's three sweeps compare: margins, gates and claims; the arms are `plan`'s."""
+"""The comparisons of the transformer's sweeps: margins, gates, claims; the arms are `plan`'s."""
 
 from __future__ import annotations
 

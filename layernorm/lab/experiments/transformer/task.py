@@ -119,7 +119,7 @@ def inputs_of(modules: list[nn.Module]) -> Iterator[list[Tensor]]:
 
 @torch.no_grad()
 def looked_at(model: Transformer, text: Int[Tensor, "n t"]) -> dict[str, float]:
-    """What norms, curves and attention meet in a model.
+    """Measure the inputs of norms, curves and attention in a model.
 
     `mean_share`: of the mean square of what norms are given, the part that is the squared mean over
     units, averaged over positions and norms. `saturated`: the share of numbers at which a curve is
