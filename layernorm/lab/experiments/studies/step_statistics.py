@@ -151,13 +151,7 @@ EXPERIMENT = Experiment(
         "layer-1": {"method": "layer", "gain": 1.0},
         "layer-0.1": {"method": "layer", "gain": 0.1},
     },
-    profiles={
-        "book": Profile(
-            learning_rates=RATES,
-            **TWO_STAGES,
-            before=Profile(seeds=tuple(range(8)), learning_rates=RATES),
-        )
-    },
+    profiles={"book": Profile(learning_rates=RATES, **TWO_STAGES)},
     primary="mean_test_nll",
     **ON_DIGIT_ROWS,
     comparisons=COMPARISONS,
