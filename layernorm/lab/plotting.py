@@ -61,8 +61,10 @@ def curves(
     arms: Sequence[str],
     labels: Mapping[str, str] | None = None,
     confidence: float = 0.95,
+    log: bool = False,
 ) -> None:
-    """Mean curves of the arms over their seeds, with the t interval of the mean as a band.
+    """Mean curves of the arms over their seeds, with the t interval of the mean as a band; `log` as
+    in `band`.
 
     `frame` is what `layernorm.lab.records.load` returns. Raises `ValueError` if an arm has no curve
     of that metric.
@@ -70,7 +72,7 @@ def curves(
     for arm in arms:
         table = by_seed(frame, arm, metric)
         style = {"label": (labels or {}).get(arm, arm), **look(arm)}
-        band(ax, table.columns.to_numpy(dtype=float), table.to_numpy(), confidence, **style)
+        band(ax, table.columns.to_numpy(dtype=float), table.to_numpy(), confidence, log, **style)
 
 
 def band(
@@ -78,17 +80,38 @@ def band(
     x: np.ndarray | Sequence[float],
     runs: np.ndarray | Sequence[Sequence[float]],
     confidence: float = 0.95,
+    log: bool = False,
     **style,
 ) -> None:
     """The mean of `runs` (one row a seed) over `x`, with the t interval of the mean as a band.
 
-    `style` goes to matplotlib's `plot`. Raises `ValueError` as `statistics.interval` does.
+    With `log` on a logarithmic axis, mean and interval of the logarithms: the geometric mean, and a
+    band that stays above 0. `style` goes to matplotlib's `plot`. Raises `ValueError` as
+    `statistics.interval` does, with `log` for a value of 0 or less, too.
     """
-    bars = [interval(values, confidence) for values in np.transpose(runs)]
+    values = np.asarray(runs, dtype=float)
+    if log:
+        if (values <= 0).any():
+            raise ValueError(f"runs must be positive on a logarithmic axis, got {values.min()}")
+        values = np.log(values)
+        plain_log(ax)
+    bars = [interval(column, confidence) for column in values.T]
+    mean, low, high = np.array([(bar.mean, bar.low, bar.high) for bar in bars]).T
+    if log:
+        mean, low, high = np.exp((mean, low, high))
     style = {"markevery": max(1, len(bars) // 6), "markersize": 5, **style}
-    (line,) = ax.plot(x, [bar.mean for bar in bars], **style)
-    low, high = [bar.low for bar in bars], [bar.high for bar in bars]
+    (line,) = ax.plot(x, mean, **style)
     ax.fill_between(x, low, high, color=line.get_color(), alpha=0.18, linewidth=0)
+
+
+def plain_log(ax: Axes) -> None:
+    """A logarithmic y axis whose ticks are plain numbers: 0.1, 0.2, 0.5, 1."""
+    from matplotlib.ticker import LogLocator
+
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter("")
 
 
 def points(ax: Axes, values: Mapping[str, Interval], labels: Mapping[str, str] | None = None):

@@ -45,6 +45,19 @@ def test_a_band_has_one_row_a_seed():
     assert (low, high) == pytest.approx((interval([0.0, 2.0]).low, interval([0.0, 2.0]).high))
 
 
+def test_a_band_on_a_logarithmic_axis_stays_above_zero():
+    _, ax = plt.subplots()
+    runs = [[0.01, 1.0], [1.0, 1.0], [100.0, 1.0]]
+    plotting.band(ax, [1.0, 2.0], runs, log=True)
+    assert ax.get_yscale() == "log"
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [1.0, 1.0])
+    (path,) = ax.collections[0].get_paths()
+    expected = 10.0 ** interval([-2.0, 0.0, 2.0]).low
+    assert path.vertices[:, 1].min() == pytest.approx(expected)
+    with pytest.raises(ValueError, match=r"positive on a logarithmic axis, got 0\.0"):
+        plotting.band(ax, [1.0], [[0.0], [1.0]], log=True)
+
+
 def test_an_arm_without_a_curve_is_refused():
     _, ax = plt.subplots()
     with pytest.raises(ValueError, match="no curve of 'loss' for arm 'layr'"):
