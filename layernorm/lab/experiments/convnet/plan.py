@@ -258,11 +258,6 @@ EXPERIMENT = Experiment(
             arms=(*METHOD_ARMS, *BORDER_ARMS, *RESNET_ARMS),
             learning_rates=RATES,
             **{**TWO_STAGES, "seeds": tuple(range(100, 118))},  # more are beyond 500 kB
-            before=Profile(
-                (*METHOD_ARMS, *BORDER_ARMS, *RESNET_ARMS),
-                seeds=tuple(range(8)),
-                learning_rates=RATES,
-            ),
             options={
                 "data": "mnist",
                 "batch_size": 32,
