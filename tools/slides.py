@@ -32,10 +32,10 @@ from nbconvert import SlidesExporter
 from nbformat import NotebookNode
 from pairs import ROOT, address, read_notebook
 
-LINES, COLUMNS = 15, 70  # of text on a slide, by the sizes in slides.html.j2
+LINES, COLUMNS = 16, 70  # of text on a slide, by the sizes in slides.html.j2
 FIGURE = 8  # lines that a figure takes at least; it is drawn as high as there is room
 EQUATION = re.compile(r"\$\$[^$]*\$\$")
-ANSWER = re.compile(r"\b(prediction|question|answer)s?\s+\d", re.I)
+ANSWER = re.compile(r"\b(prediction|question|answer)s?\s+\d|\*\*\w+ question\*\*", re.I)
 WORKED = re.compile(r"\*(?:Hint|Solution|First try)[:.]")
 QUESTION = re.compile(r"(?m)^\| \[.*?\]\(\.\./notebooks/(.*?)\.ipynb\) \| (.*?) \|")
 VERDICTS = re.compile(r"(The )?[Vv]erdicts|Claims of this chapter")
@@ -51,7 +51,7 @@ class Block(NamedTuple):  # markdown that stays together, and about how many lin
 def measured(text: str) -> Block:
     shown = re.sub(r"\]\([^)]*\)", "", EQUATION.sub("", text))
     lines = sum(math.ceil(len(line) / COLUMNS) for line in shown.splitlines())
-    tall = sum(2 + 0.8 * equation.count("\n") for equation in EQUATION.findall(text))
+    tall = sum(2.5 + equation.count(r"\\") for equation in EQUATION.findall(text))
     return Block(text, lines + tall + 0.5)
 
 
@@ -103,8 +103,8 @@ def figure(cell: NotebookNode) -> list[Block]:
 
 def definition(cell: NotebookNode) -> list[Block]:
     """Return what a cell in the open defines, if it does."""
-    tags = " ".join(cell.metadata.get("tags", ()))  # hide-input, hide-cell, remove-cell
-    if re.search("hide|remove", tags) or not re.search(r"(?m)^(def|class|@)", cell.source):
+    tags = " ".join(cell.metadata.get("tags", ()))
+    if re.search("hide-|remove-", tags) or not re.search(r"(?m)^(def|class|@)", cell.source):
         return []
     return [Block(f"```python\n{cell.source}\n```", 1 + 0.7 * len(cell.source.splitlines()))]
 
@@ -147,12 +147,12 @@ def of_chapter(path: Path, question: str) -> list[str]:
     """Return the chapter's slides in markdown."""
     found = sections(path.with_suffix(".ipynb"))
     slides = [f"# {found[0][0]}\n\n{question}"]
-    for number, (title, parts) in enumerate(found):
-        for group in chosen(title, parts, opening=number == 0):
+    for section in found:
+        for group in chosen(*section, opening=section is found[0]):
             taken = math.inf
             for block in group:
                 if taken + block.lines > LINES:
-                    slides.append(f"## {title}")
+                    slides.append(f"## {section[0]}")
                     taken = 0
                 slides[-1] += f"\n\n{block.text}"
                 taken += block.lines
@@ -166,12 +166,12 @@ def deck(title: str, paths: list[Path], file: Path) -> None:
     names = [column[0].splitlines()[0].removeprefix("# ") for column in columns]
     links = [f"- [{name}](#/{number})" for number, name in enumerate(names, 1)]
     notebook = nbformat.v4.new_notebook()
-    for column in [["\n".join([f"# {title}", "", *links])], *columns]:
+    for column in ["\n".join([f"# {title}", "", *links])], *columns:
         for number, slide in enumerate(column):
             about = {"slideshow": {"slide_type": "subslide" if number else "slide"}}
             notebook.cells.append(nbformat.v4.new_markdown_cell(slide, metadata=about))
-    here = str(Path(__file__).parent)
-    exporter = SlidesExporter(template_file="slides.html.j2", extra_template_paths=[here])
+    here = [str(Path(__file__).parent)]
+    exporter = SlidesExporter(template_file="slides.html.j2", extra_template_paths=here)
     body, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": title}})
     file.write_text(body, encoding="utf-8")
     print(f"{file}: {len(notebook.cells)} slides")
@@ -189,7 +189,7 @@ def main(beginnings: list[str], folder: Path) -> None:
     for part in yaml.safe_load((ROOT / "book" / "_toc.yml").read_text())["parts"]:
         files = [ROOT / f"{chapter['file']}.md" for chapter in part["chapters"]]
         if paths := [path for path in files if path.parent.name == "notebooks"]:
-            name = part["caption"].split(":")[0].lower().replace(" ", "-")  # part-iii
+            name = part["caption"].split(":")[0].lower().replace(" ", "-")
             deck(part["caption"], paths, folder / f"{name}.html")
 
 

@@ -8,12 +8,11 @@ pytestmark = pytest.mark.browser
 SLIDE = {"width": 960, "height": 700}
 # How far each slide's content reaches, in pixels of the slide, and how high its picture is. What
 # screen readers alone get of an equation is not laid out.
-EXTENT = """async () => {
+EXTENT = """() => {
   const found = [];
   for (const slide of Reveal.getSlides()) {
     const {h, v} = Reveal.getIndices(slide);
     Reveal.slide(h, v);
-    await new Promise(requestAnimationFrame);
     const all = [...slide.querySelectorAll("*:not(mjx-assistive-mml, mjx-assistive-mml *)")];
     const boxes = all.map((e) => e.getBoundingClientRect()).filter((b) => b.width && b.height);
     const frame = slide.getBoundingClientRect(), scale = frame.width / 960;
