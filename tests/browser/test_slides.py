@@ -35,7 +35,6 @@ def decks(tmp_path_factory):
     pytest.importorskip("sphinx_revealjs", reason=reason)
     folder = tmp_path_factory.mktemp("slides")
     slides.main([], folder)
-    slides.main(["03", "06"], folder)
     return folder
 
 
@@ -43,38 +42,32 @@ def open_deck(browser, file):
     page = browser.new_page(viewport=SLIDE)
     page.set_default_timeout(PATIENCE)
     found = listen(page, f"{file.parent.as_uri()}/")
-    page.goto(file.as_uri())
-    page.wait_for_function("window.Reveal && Reveal.isReady()")
-    page.evaluate("MathJax.startup.promise")
+    page.goto(file.as_uri(), wait_until="commit")
+    page.wait_for_function("window.Reveal && Reveal.isReady() && window.MathJax?.startup?.promise")
     return page, found
 
 
-def test_every_slide_of_every_part(browser, decks):
+@pytest.mark.parametrize("part", ["i", "ii", "iii", "iv", "v", "vi", "vii"])
+def test_every_slide(browser, decks, part):
     """It fits, its math is set and its pictures have words; nothing is asked of other machines."""
-    problems, counts = [], {}
-    for file in sorted(decks.glob("*.html")):
-        page, found = open_deck(browser, file)
-        page.evaluate(SCRIPT)
-        found += page.evaluate("inspection.math()") + page.evaluate("inspection.pictures()")
-        extents = page.evaluate(EXTENT)
-        for slide in extents:
-            if slide["right"] > 965 or slide["bottom"] > 710:
-                found.append(f"does not fit: {slide}")
-            if slide["picture"] is not None and slide["picture"] < 240:
-                found.append(f"a small picture: {slide}")
-        counts[file.stem] = (len(extents), page.locator("mjx-container").count())
-        problems += [f"{file.name}: {problem}" for problem in found]
-        page.close()
-    assert not problems, "\n".join(problems)
-    assert {"part-i", "part-vii", "03-06"} <= set(counts)
-    assert all(count > 20 for count, _ in counts.values()), counts
-    assert counts["part-i"][1] > 20, "no math"
+    page, found = open_deck(browser, decks / f"part-{part}.html")
+    page.evaluate(SCRIPT)
+    found += page.evaluate("inspection.math()") + page.evaluate("inspection.pictures()")
+    extents = page.evaluate(EXTENT)
+    for slide in extents:
+        if slide["right"] > 965 or slide["bottom"] > 710:
+            found.append(f"does not fit: {slide}")
+        if slide["picture"] is not None and slide["picture"] < 240:
+            found.append(f"a small picture: {slide}")
+    assert not found, "\n".join(found)
+    assert len(extents) > 20
+    assert part == "vii" or page.locator("mjx-container").count() > 20
+    page.close()
 
 
 def test_keys_lead_through_all_slides(browser, decks):
-    page, _ = open_deck(browser, decks / "03-06.html")
-    total = page.evaluate("Reveal.getTotalSlides()")
-    for _ in range(total - 1):
+    page, _ = open_deck(browser, decks / "part-vi.html")
+    for _ in range(page.evaluate("Reveal.getTotalSlides()") - 1):
         assert not page.evaluate("Reveal.isLastSlide()")
         page.keyboard.press("ArrowRight")
     assert page.evaluate("Reveal.isLastSlide()")
