@@ -163,15 +163,14 @@ def deck(title: str, paths: list[Path], file: Path) -> None:
     """Write a first slide and, to the right of it, a column of slides for each chapter."""
     questions = dict(QUESTION.findall((ROOT / "book" / "index.md").read_text()))
     columns = [of_chapter(path, questions.get(path.stem, "")) for path in paths]
-    names = [column[0].splitlines()[0].removeprefix("# ") for column in columns]
-    links = [f"- [{name}](#/{number})" for number, name in enumerate(names, 1)]
+    links = [f"- [{c[0].splitlines()[0][2:]}](#/{number})" for number, c in enumerate(columns, 1)]
     notebook = nbformat.v4.new_notebook()
     for column in ["\n".join([f"# {title}", "", *links])], *columns:
         for number, slide in enumerate(column):
             about = {"slideshow": {"slide_type": "subslide" if number else "slide"}}
             notebook.cells.append(nbformat.v4.new_markdown_cell(slide, metadata=about))
-    here = [str(Path(__file__).parent)]
-    exporter = SlidesExporter(template_file="slides.html.j2", extra_template_paths=here)
+    options = {"exclude_anchor_links": True, "extra_template_paths": [str(Path(__file__).parent)]}
+    exporter = SlidesExporter(template_file="slides.html.j2", **options)
     body, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": title}})
     file.write_text(body, encoding="utf-8")
     print(f"{file}: {len(notebook.cells)} slides")
