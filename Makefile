@@ -1,4 +1,4 @@
-# make book · make test (FAST=1) · make lab · make notebooks · make bench-gpu · make sanitize · make clean
+# make book · make test (FAST=1) · make lab · make notebooks · make slides · make bench-gpu · make sanitize · make clean
 # README.md shows the plain commands behind each. Another Python: make book PYTHON=python3.12
 
 PYTHON ?= python3
@@ -12,7 +12,7 @@ NBVAL := env PYTHONWARNINGS="ignore:layernorm's recurrent layers" $(BIN)/python 
 UNITS := $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile
 ALONE = $(patsubst %.md,%.ipynb,$(shell grep -l '^run_alone: true' notebooks/*.md))
 
-.PHONY: book test lab notebooks bench-gpu sanitize clean
+.PHONY: book test lab notebooks slides bench-gpu sanitize clean
 
 # Executes what is not current (all with FORCE=1) and builds the pages.
 book: $(INSTALLED)
@@ -56,6 +56,11 @@ lab: $(INSTALLED)
 # Executes all chapters, current or not, or those that NAMES begins: make notebooks NAMES=03
 notebooks: $(INSTALLED)
 	$(BIN)/python tools/execute.py --force $(NAMES)
+
+# A deck of each part, or one of the chapters that NAMES begins, with reveal.js from a package.
+slides: $(INSTALLED)
+	$(BIN)/python -m pip install -q --disable-pip-version-check $(CONSTRAINTS) sphinx-revealjs
+	$(BIN)/python tools/slides.py $(NAMES)
 
 # On a machine with a GPU, whose PYTHON has torch, triton, numpy and jaxtyping: 8 minutes of what is
 # still to be measured, what was aimed for first. Call it until it says "complete". OUT: a folder.

@@ -34,6 +34,6 @@ def test_memory_is_read_and_written_16_bytes_at_a_time(compiled):
 
 def test_the_backward_pass_of_a_norm_fetches_the_next_tile_early(compiled):
     for case, found in compiled["norms"].items():
-        if case.startswith("backward"):
+        if case.startswith("backward") and "sm_75" not in case:  # which cannot
             assert found["asynchronous"], case
             assert found["shared"] <= 4 * 4096 * 4 + 2048, case  # as launch.backward counts
