@@ -96,9 +96,11 @@ def check_files(book: Book, package: str) -> None:
     book.problems += [
         f"{package}: {name or 'a missing file'} in the reading order" for name in twice
     ]
-    [navigation] = [
-        items[i.get("id")] for i in root.iter(f"{OPF}item") if i.get("properties") == "nav"
-    ]
+    entries = [i for i in root.iter(f"{OPF}item") if i.get("properties") == "nav"]
+    navigation = items[entries[0].get("id")] if entries else None
+    if navigation not in book.pages:
+        book.problems.append(f"{package}: names no contents that can be read")
+        return
     reached = {
         normpath(join(dirname(navigation), unquote(urlsplit(link.get("href")).path)))
         for link in book.pages[navigation].iter(f"{XHTML}a")
@@ -139,6 +141,8 @@ def check_page(book: Book, name: str) -> list[str]:
             found.append(f"picture without words: {element.get('src')}")
         if tag == "math" and not element.get("alttext"):
             found.append("formula without words")
+        if tag == "merror":
+            found.append("formula that could not be read")
     found += [f"raw TeX: {t.strip()[:60]}" for t in texts(page) if RAW.search(t)]
     return [f"{name}: {problem}" for problem in found if problem]
 

@@ -1,9 +1,9 @@
-"""The book's configuration for plain Sphinx: `python tools/export_config.py` writes
-`_build/plain/conf.py`, with which `sphinx-build` makes the pages without Jupyter Book (`make plain`).
+"""Writes `_build/plain/conf.py`, the book's configuration for plain Sphinx.
 
-Jupyter Book 1.x writes the settings itself (`jupyter-book config sphinx`). It leaves out some things
-that `jupyter-book build` does, which are added below them. Whoever leaves Jupyter Book commits the
-file as conf.py, with ROOT as the folder that it lies in.
+With it `sphinx-build` makes the pages without Jupyter Book (`make plain`). Jupyter Book 1.x writes
+the settings itself (`jupyter-book config sphinx`). It leaves out some things that `jupyter-book
+build` does, which are added below them. Whoever leaves Jupyter Book commits the file as conf.py,
+with ROOT as the folder that it lies in.
 """
 
 import shutil

@@ -39,7 +39,7 @@ class Ebook(Epub3Builder):
         super().init()
 
     def get_toc(self):
-        """Collect the parts and their pages. Sphinx's own takes the first page to lie at the top."""
+        """Collect parts and pages. Sphinx's own takes the first page to lie at the top."""
         self.refnodes = []
         for part in self.env.get_doctree(self.config.root_doc).findall(addnodes.toctree):
             pages = [self.entry(title, name) for title, name in part["entries"]]
@@ -113,15 +113,13 @@ def links(soup, pagename, pages, address):
         url = urlsplit(link["href"])
         if url.scheme or not url.path:
             continue
-        path = normpath(join(pagename, "..", unquote(url.path)))
-        name = path.removesuffix(".html").removesuffix(".xhtml")
+        name = normpath(join(pagename, "..", unquote(url.path)))
         fragment = f"#{url.fragment}" if url.fragment else ""
-        if name in pages:
-            link["href"] = (
-                url.path.removesuffix(".html").removesuffix(".xhtml") + ".xhtml" + fragment
-            )
-        else:
-            link["href"] = f"{address}/{path}{fragment}"
+        page = name.removesuffix(".html")
+        if page in pages:  # written in HTML; Sphinx's own links have the suffix already
+            link["href"] = f"{url.path.removesuffix('.html')}.xhtml{fragment}"
+        elif page.removesuffix(".xhtml") not in pages:
+            link["href"] = f"{address}/{name}{fragment}"
 
 
 def convert(app, formulas):
