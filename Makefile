@@ -66,6 +66,7 @@ plain: $(INSTALLED)
 
 # The book as PDF and EPUB; needs the extra `download` and a Chromium.
 download: $(INSTALLED)
+	$(BIN)/python -m pip install -q --disable-pip-version-check $(CONSTRAINTS) -e '.[download]'
 	rm -rf _build/epub
 	$(call sphinx,epub,_build/epub)
 	$(BIN)/python tools/check_epub.py $(DOWNLOAD).epub

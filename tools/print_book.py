@@ -242,15 +242,17 @@ def join(browser: Browser, every: list[Chapter], base: str) -> PdfWriter:
 
 
 def outline(book: PdfWriter, every: list[Chapter], contents_at: int) -> None:
-    book.add_outline_item("Contents", contents_at)
+    book.add_outline_item(title="Contents", page_number=contents_at)
     part, parent = "", None
     for one in every:
         if one.part != part:
-            part, parent = one.part, book.add_outline_item(one.part, one.first)
-        entry = book.add_outline_item(one.title, one.first, parent=parent)
+            part = one.part
+            parent = book.add_outline_item(title=part, page_number=one.first)
+        entry = book.add_outline_item(title=one.title, page_number=one.first, parent=parent)
         for anchor, title in one.sections:
             page, height = one.place(anchor)
-            book.add_outline_item(title, page, parent=entry, fit=Fit.xyz(0, height))
+            fit = Fit.xyz(left=0, top=height)
+            book.add_outline_item(title=title, page_number=page, parent=entry, fit=fit)
 
 
 def main(folder: Path, file: Path) -> None:
