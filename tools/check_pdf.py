@@ -21,10 +21,11 @@ from check_epub import RAW
 from pairs import ROOT
 from print_book import chapters
 from pypdf import PageObject, PdfReader
-from pypdf.generic import DictionaryObject
+from pypdf.generic import DictionaryObject, StreamObject
 
 FONT_FILES = ("/FontFile", "/FontFile2", "/FontFile3")
 STANDS_IN = "�"
+DRAWS = re.compile(rb"/(\S+)\s+Do\b")
 ENTRY = re.compile(r"^(.*\S)\s+(\d+)$")
 
 
@@ -44,16 +45,17 @@ class Page:
         return (self.text.split() or [""])[-1]
 
 
-def resources(page: PageObject) -> Iterator[DictionaryObject]:
-    """Yield the resources of a page, and of the forms that it draws."""
-    waiting = [page["/Resources"].get_object()] if "/Resources" in page else []
+def drawn(page: PageObject) -> Iterator[tuple[DictionaryObject, list[StreamObject]]]:
+    """Yield the resources and pictures that a page draws with, then those of forms on it."""
+    contents = page.get_contents()
+    waiting = [(page, b"" if contents is None else contents.get_data())]
     while waiting:
-        found = waiting.pop()
-        yield found
-        for thing in found.get("/XObject", DictionaryObject()).values():
-            thing = thing.get_object()
-            if thing.get("/Subtype") == "/Form" and "/Resources" in thing:
-                waiting.append(thing["/Resources"].get_object())
+        place, commands = waiting.pop()
+        found = place.get("/Resources", DictionaryObject()).get_object()
+        named = found.get("/XObject", DictionaryObject())
+        things = [named[f"/{name.decode()}"] for name in set(DRAWS.findall(commands))]
+        yield found, [thing for thing in things if thing["/Subtype"] == "/Image"]
+        waiting += [(thing, thing.get_data()) for thing in things if thing["/Subtype"] == "/Form"]
 
 
 def read(page: PageObject) -> Page:
@@ -63,14 +65,12 @@ def read(page: PageObject) -> Page:
         if "Mono" not in str((font or {}).get("/BaseFont", "")):
             prose.append(text)
 
-    text = page.extract_text(visitor_text=note)
-    for found in resources(page):
+    for found, images in drawn(page):
+        pictures |= {sha256(image.get_data()).hexdigest() for image in images}
         for font in found.get("/Font", DictionaryObject()).values():
             font = font.get_object()
             fonts[str(font.get("/BaseFont", font.get("/Name", "a font")))] = font
-        for thing in found.get("/XObject", DictionaryObject()).values():
-            if thing.get_object().get("/Subtype") == "/Image":
-                pictures.add(sha256(thing.get_object().get_data()).hexdigest())
+    text = page.extract_text(visitor_text=note)
     links = [link.get_object() for link in page.get("/Annots", [])]
     return Page(text, "".join(prose), fonts, pictures, links)
 
@@ -86,7 +86,7 @@ def embedded(font: DictionaryObject) -> bool:
 
 
 def check_page(number: int, page: Page) -> Iterator[str]:
-    if not page.prose.strip().removesuffix(str(number)).strip() and not page.pictures:
+    if len(page.text.strip().splitlines()) < 2 and not page.pictures:  # its foot is one line
         yield "empty"
     if number > 1 and page.number != str(number):
         yield f"the number at its foot is {page.number!r}"

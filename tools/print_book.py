@@ -28,6 +28,7 @@ from pypdf.generic import (
     NullObject,
     TextStringObject,
 )
+from tqdm import tqdm
 
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
 ADDRESS = CONFIG["sphinx"]["config"]["epub_identifier"]  # where the pages are published
@@ -262,7 +263,7 @@ def main(folder: Path, file: Path) -> None:
     every = chapters(folder, toc)
     wanted = targets(folder, every)
     with chromium() as browser:
-        for one in every:
+        for one in tqdm(every, unit="page", disable=None):
             one.reader = printed(browser, folder, one, wanted[one.name])
             locate(one)
         book = join(browser, every, f"{folder.as_uri()}/")

@@ -150,14 +150,16 @@ def test_a_small_book_is_printed_whole(built, monkeypatch):
     pages = [reader.get_page_number(link["/Dest"][0].get_object()) for link in links[:2]]
     assert pages == [4, 3]
     assert links[2]["/A"]["/URI"] == f"{print_book.ADDRESS}/data/x.csv"
-    part = reader.outline[2]
-    assert reader.outline[1].title == "Part I"
-    assert [entry.title for entry in part[1]] == ["Section a", "Section b"]
+    contents, first, part, [chapter, sections] = reader.outline
+    assert [entry.title for entry in (contents, first, part)] == ["Contents", "The book", "Part I"]
+    assert chapter.title == "1 One"
+    assert [entry.title for entry in sections] == ["Section a", "Section b"]
 
 
-def test_a_link_to_nothing_stops_the_print(built, monkeypatch):
-    file = built / "notebooks" / "one.html"
-    file.write_text(file.read_text().replace('href="#b"', 'href="#gone"'))
-    monkeypatch.setattr(print_book.yaml, "safe_load", lambda text: TOC)
-    with pytest.raises(ValueError, match="a link leads to 'gone', which was not printed"):
-        print_book.main(built, built / "book.pdf")
+def test_a_link_to_what_was_not_printed_is_refused():
+    writer = pypdf.PdfWriter()
+    page = writer.add_blank_page(100, 100)
+    page[NameObject("/Annots")] = ArrayObject([link(Dest=NameObject("/gone"))])
+    one = print_book.Chapter("notebooks/one", "One", "", [])
+    with pytest.raises(ValueError, match="one: a link leads to 'gone', which was not printed"):
+        print_book.lead(page, {one.name: one}, one, writer, "file:///book/")
