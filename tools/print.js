@@ -8,7 +8,9 @@ async (anchors) => {
   await document.fonts.ready;
   for (const details of document.querySelectorAll("details")) {
     details.open = true;
-    if (details.matches(".hide")) details.querySelector("summary").remove(); // "Hide code cell source"
+    if (!details.matches(".hide")) continue;
+    details.querySelector("summary").remove(); // "Hide code cell source"
+    details.replaceWith(...details.childNodes);
   }
   const article = document.querySelector("article");
   const wide = article.getBoundingClientRect().width;

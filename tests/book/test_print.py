@@ -114,7 +114,8 @@ INDEX = """<article><section id="book"><h1>The book</h1><p>To
 </section></article>"""
 ONE = """<nav class="bd-sidebar-primary">Menu</nav><article><section id="one"><h1>One</h1>
 <p><img src="../a.png" alt="A square."> <a href="#b">b</a></p>
-<section id="a"><h2>Section a</h2><details><summary>Hint</summary>Unfolded.</details></section>
+<section id="a"><h2>Section a</h2><details><summary>Hint</summary>Unfolded.</details>
+<details class="hide"><summary>Show code</summary>Its code.</details></section>
 <section id="b" style="break-before: page"><h2>Section b</h2><p>Words of b.</p>
 <table><tr><td style="min-width: 3000px">wide</td><td>right</td></tr></table>
 </section></section></article>"""
@@ -143,7 +144,8 @@ def test_a_small_book_is_printed_whole(built, monkeypatch):
     text = [page.extract_text() for page in reader.pages]
     assert len(text) == 5  # cover, contents, the book, one with two pages
     assert "Section b 5" in text[1]
-    assert "Unfolded." in text[3]
+    assert all(words in text[3] for words in ("Hint", "Unfolded.", "Its code."))
+    assert not any(words in text[3] for words in ("Show code", "Details"))
     assert "right" in text[4]
     assert "Menu" not in "".join(text)
     links = [link.get_object() for link in reader.pages[2]["/Annots"]]
