@@ -1,4 +1,5 @@
-# make book · make test (FAST=1) · make lab · make notebooks · make slides · make bench-gpu · make sanitize · make clean
+# make book · make test (FAST=1) · make lab · make notebooks · make slides · make plain ·
+# make download · make bench-gpu · make sanitize · make clean
 # README.md shows the plain commands behind each. Another Python: make book PYTHON=python3.12
 
 PYTHON ?= python3
@@ -8,11 +9,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PAGE := _build/html/index.html
 HTML := $(BIN)/jupyter-book build -q . --toc book/_toc.yml -W -n --keep-going
+DOWNLOAD := _build/epub/layer-normalization
 NBVAL := env PYTHONWARNINGS="ignore:layernorm's recurrent layers" $(BIN)/python -m pytest -q --nbval --nbval-current-env --nbval-cell-timeout=900
 UNITS := $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile
 ALONE = $(patsubst %.md,%.ipynb,$(shell grep -l '^run_alone: true' notebooks/*.md))
 
-.PHONY: book test lab notebooks slides bench-gpu sanitize clean
+.PHONY: book test lab notebooks slides plain download bench-gpu sanitize clean
 
 # Executes what is not current (all with FORCE=1) and builds the pages.
 book: $(INSTALLED)
@@ -62,6 +64,20 @@ slides: $(INSTALLED)
 	$(BIN)/python -m pip install -q --disable-pip-version-check $(CONSTRAINTS) sphinx-revealjs
 	$(BIN)/python tools/slides.py $(NAMES)
 
+# The same pages without Jupyter Book: by Sphinx, from the configuration that Jupyter Book exports.
+plain: $(INSTALLED)
+	$(call sphinx,html,_build/plain/html)
+	$(BIN)/python tools/same_pages.py _build/html _build/plain/html
+
+# The book as PDF and EPUB; needs the extra `download` and a Chromium.
+download: $(INSTALLED)
+	$(BIN)/python -m pip install -q --disable-pip-version-check $(CONSTRAINTS) -e '.[download]'
+	rm -rf _build/epub
+	$(call sphinx,epub,_build/epub)
+	$(BIN)/python tools/check_epub.py $(DOWNLOAD).epub
+	$(BIN)/python tools/print_book.py _build/html $(DOWNLOAD).pdf
+	$(BIN)/python tools/check_pdf.py $(DOWNLOAD).pdf _build/html
+
 # On a machine with a GPU, whose PYTHON has torch, triton, numpy and jaxtyping: 8 minutes of what is
 # still to be measured, what was aimed for first. Call it until it says "complete". OUT: a folder.
 bench-gpu:
@@ -80,6 +96,9 @@ SANITIZED = g++ -std=c++17 -g -march=native -pthread -fopenmp-simd -fno-sanitize
 clean:
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find layernorm tests tools -name __pycache__ -prune -exec rm -rf {} +
+
+sphinx = $(BIN)/python tools/export_config.py && \
+	$(BIN)/sphinx-build -q -E -W -n --keep-going -c _build/plain -d _build/plain/$(1)-read -b $(1) . $(2)
 
 # What gave a warning once must give it again: a failed build leaves nothing to be reused.
 html = $(HTML) || { rm -rf _build/.doctrees; exit 1; }

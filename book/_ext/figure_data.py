@@ -67,7 +67,7 @@ def read(app, docname, source):
 
 
 def write(app, exception):
-    if exception is None and app.builder.format == "html":
+    if exception is None and app.builder.name == "html":
         folder = Path(app.outdir) / "data"
         folder.mkdir(exist_ok=True)
         for sweep in sweeps():

@@ -57,7 +57,7 @@ def test_every_requirement_is_pinned_within_its_bounds():
     pins = [Requirement(line) for line in lines if not line.startswith("#")]
     normal = {re.sub(r"[-_.]+", "-", pin.name.lower()): str(pin.specifier) for pin in pins}
     assert all(re.fullmatch(r"==[\w.]+", version) for version in normal.values()), "exact, public"
-    for name, requirement in requirements("book", "test", "gpu", "teach").items():
+    for name, requirement in requirements("book", "test", "gpu", "teach", "download").items():
         version = normal[name.lower()].removeprefix("==")
         assert requirement.specifier.contains(version), f"{requirement} pinned to {version}"
 
@@ -141,7 +141,14 @@ def test_what_the_fast_part_leaves_out_exists():
 
 
 def test_all_workflows_are_here():
-    assert {path.stem for path in WORKFLOWS} == {"test", "pages", "links", "drift", "wheels"}
+    assert {path.stem for path in WORKFLOWS} == {
+        "test",
+        "pages",
+        "links",
+        "drift",
+        "wheels",
+        "download",
+    }
 
 
 def test_no_other_repository_stands_where_ours_should():

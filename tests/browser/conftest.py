@@ -1,34 +1,20 @@
 """One Chromium for all browser tests, and the book as it was built."""
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
-
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+from chromium import chromium
 
 
 @pytest.fixture(scope="session")
 def browser():
     """A Chromium from which no other machine can be reached, found on the path or playwright's."""
-    with sync_playwright() as playwright:
-        own = playwright.chromium.executable_path
-        found = [shutil.which(name) for name in NAMES] + [own if Path(own).is_file() else None]
-        executable = next((path for path in found if path), None)
-        if executable is None:
-            pytest.skip(f"no Chromium: none of {', '.join(NAMES)}; or: playwright install chromium")
-        chromium = playwright.chromium.launch(
-            executable_path=executable,
-            args=[
-                "--no-sandbox",
-                "--disable-gpu",
-                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-            ],
-        )
-        yield chromium
-        chromium.close()
+    try:
+        with chromium() as started:
+            yield started
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
