@@ -1,6 +1,7 @@
 """The runs that a sweep has left, kept without asking its plan after every run."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from lab.experiments import toy_experiment
@@ -63,7 +64,7 @@ def test_it_has_at_any_time_what_the_plan_wants():
         if (left.at_work[key].profile, left.at_work[key].seed) == ("book", 1):
             failed[key] = None
         else:
-            done[key] = made
+            done[key] = replace(made, config=sweep.plan.document(left.at_work[key]))
         left.ended(key)
         ended += 1
         wanted = {config.key() for config in sweep.wanted(done)} - failed.keys()
