@@ -13,6 +13,12 @@ import time
 from pathlib import Path
 
 PATIENCE = 300  # seconds, on a busy machine
+WAITS = (
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S",
+    "RAY_gcs_server_port_wait_time_s",
+    "RAY_gcs_server_request_timeout_seconds",
+)
+TRIES = 5
 LITTLE = ["--num-cpus=1", "--object-store-memory=80000000", "--disable-usage-stats"]
 
 
@@ -35,7 +41,7 @@ class Nodes:
             "TOY_EXPERIMENT": "1",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(20),
-            "RAY_raylet_start_wait_time_s": str(PATIENCE),
+            **dict.fromkeys(WAITS, str(PATIENCE)),
         }
         head = ["--head", f"--port={self.port}", "--include-dashboard=false"]
         self._start(*head, f"--temp-dir={folder}/r")
@@ -44,19 +50,26 @@ class Nodes:
         return self._start(f"--address={self.address}")
 
     def _start(self, *arguments: str) -> subprocess.Popen:
-        log = self.folder / f"node{len(self.started)}.log"
+        """Start a node, again if Ray gives up: it waits 30 seconds, however busy the machine."""
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *arguments]
-        with log.open("w") as file:
-            node = subprocess.Popen(
-                [*command, *LITTLE], env=self.env, stdout=file, stderr=file, start_new_session=True
-            )
-        self.started.append(node)
-        until = time.monotonic() + PATIENCE
-        while "Ray runtime started" not in log.read_text():
-            assert node.poll() is None, log.read_text()
-            assert time.monotonic() < until, log.read_text()
-            time.sleep(0.2)
-        return node
+        for _ in range(TRIES):
+            log = self.folder / f"node{len(self.started)}.log"
+            with log.open("w") as file:
+                node = subprocess.Popen(
+                    [*command, *LITTLE],
+                    env=self.env,
+                    stdout=file,
+                    stderr=file,
+                    start_new_session=True,
+                )
+            self.started.append(node)
+            until = time.monotonic() + PATIENCE
+            while node.poll() is None and time.monotonic() < until:
+                if "Ray runtime started" in log.read_text():
+                    return node
+                time.sleep(0.2)
+            self.kill(node)
+        raise RuntimeError(f"no node could be started: {log.read_text()}")
 
     def kill(self, node: subprocess.Popen) -> None:
         """End a node as a power cut does; its workers end when they miss it."""
