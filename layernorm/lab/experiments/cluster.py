@@ -14,7 +14,8 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from types import ModuleType
 from typing import Any
@@ -142,7 +143,8 @@ def _connect(ray: ModuleType, address: str) -> None:
     try:
         if host:  # Ray itself tries for minutes
             socket.create_connection((host, int(port)), PATIENCE).close()
-        ray.init(address, log_to_driver=False, logging_level="ERROR")
+        with _quiet():
+            ray.init(address, log_to_driver=False, logging_level="ERROR")
     except Exception as error:
         why = " ".join(str(error).split()).rstrip(".")
         raise ConnectionError(
@@ -152,6 +154,20 @@ def _connect(ray: ModuleType, address: str) -> None:
         ) from error
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, term)  # Ray has set its own
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Drop what Ray's libraries print while they connect; errors say it in a line."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _check_room(nodes: list[dict[str, Any]], **needed: float) -> None:
