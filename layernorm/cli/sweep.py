@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,7 +25,16 @@ def sweep(
     device: Device = "auto",
     workers: Annotated[int | None, typer.Option(help="Default: as the cores allow.")] = None,
     threads: Threads = 1,
-    time: Annotated[bool, typer.Option(help="Time the arms after the runs, alone.")] = True,
+    cluster: Annotated[
+        str | None, typer.Option(help="Run on a Ray cluster: auto, or HOST:PORT of its head.")
+    ] = None,
+    gpus: Annotated[float, typer.Option(help="Of each run on the cluster, or a fraction.")] = 0,
+    time: Annotated[
+        bool | None,
+        typer.Option(
+            help="Time the arms after the runs, alone, on this machine. Default: without --cluster."
+        ),
+    ] = None,
     anew: Annotated[
         bool, typer.Option("--anew", help="Make stale runs again, own and published.")
     ] = False,
@@ -39,7 +50,10 @@ def sweep(
 
     numbers = integers("seeds", seeds)
     plan = Sweep(name, profile, words(arms), numbers, assigned(sets or []))
-    outcome = _carried_out(plan, device, workers, threads, time, anew)
+    if time is None:
+        time = cluster is None
+    with _pool(cluster, workers, threads, gpus, device) as pool:
+        outcome = _carried_out(plan, device, pool, threads, time, anew)
     print_table((table := report.arms(plan, outcome.done))[0], table[1:])
     typer.echo()
     if len(table := report.verdicts(plan, outcome.done)) > 1:
@@ -54,8 +68,33 @@ def sweep(
         raise typer.Exit(1)
 
 
+def _pool(
+    cluster: str | None, workers: int | None, threads: int, gpus: float, device: str
+) -> AbstractContextManager[Executor | int | None]:
+    """The workers as `carry_out` takes them; a cluster is left at the end."""
+    if cluster is None:
+        if gpus:
+            raise ValueError(f"gpus are those of each run on a --cluster, got {gpus:g} without one")
+        return nullcontext(workers)
+    if workers is not None:
+        raise ValueError(
+            f"workers are those of this machine, got {workers} with --cluster, whose nodes start "
+            "as many as they have room for; leave one of the two out"
+        )
+    if device == "cuda" and not gpus:
+        raise ValueError("device cuda on a cluster needs --gpus: 1, or a fraction of one")
+    from layernorm.lab.experiments.cluster import RayExecutor
+
+    return RayExecutor(cluster, threads=threads, gpus=gpus)
+
+
 def _carried_out(
-    plan: Sweep, device: str, workers: int | None, threads: int, time: bool, anew: bool
+    plan: Sweep,
+    device: str,
+    workers: Executor | int | None,
+    threads: int,
+    time: bool,
+    anew: bool,
 ) -> Outcome:
     """The sweep with one bar over all runs; then the times of its arms, if wanted."""
     from tqdm import tqdm

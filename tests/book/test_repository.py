@@ -57,7 +57,9 @@ def test_every_requirement_is_pinned_within_its_bounds():
     pins = [Requirement(line) for line in lines if not line.startswith("#")]
     normal = {re.sub(r"[-_.]+", "-", pin.name.lower()): str(pin.specifier) for pin in pins}
     assert all(re.fullmatch(r"==[\w.]+", version) for version in normal.values()), "exact, public"
-    for name, requirement in requirements("book", "test", "gpu", "teach", "download").items():
+    for name, requirement in requirements(
+        "book", "test", "gpu", "teach", "download", "cluster"
+    ).items():
         version = normal[name.lower()].removeprefix("==")
         assert requirement.specifier.contains(version), f"{requirement} pinned to {version}"
 

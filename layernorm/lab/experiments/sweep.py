@@ -8,6 +8,7 @@ import io
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +32,9 @@ import torch
 from layernorm.lab import records
 from layernorm.lab.experiments import checkpoint, get, lock, run
 from layernorm.lab.experiments.experiment import Config
+from layernorm.lab.experiments.left import Left
 from layernorm.lab.experiments.planning import Sweep, finished
+from layernorm.lab.records.files import runs_folder
 
 
 def rates(name: str, profile: str = "book", arms: Sequence[str] = ()) -> dict[str, float]:
@@ -129,12 +132,17 @@ def carry_out(
     if workers is None:
         one = run.device_of(device).type == "cuda"
         workers = 1 if one else max(1, run.cores() // threads)
+    if not isinstance(workers, int):
+        root = runs_folder(root).absolute()  # its processes may be in other folders
     there = finished(sweep.experiment, root)
     outcome = Outcome({k: run for k, run in there.items() if not (anew and records.stale(run))})
-    ended: set[str] = set()
+    left = Left(sweep, outcome.done, outcome.failed.keys())
+    ended = 0
     work = partial(_work, device=device, root=root, threads=threads, anew=anew)
 
-    def note(key: str, config: Config, future: Future) -> None:
+    def note(key: str, future: Future) -> None:
+        nonlocal ended
+        config = left.at_work[key]
         try:
             record = future.result()
             if not isinstance(record, records.Record):
@@ -144,22 +152,22 @@ def carry_out(
             outcome.done[key] = record
         except Exception as error:  # _Failed, or the record or the log could not be written
             outcome.failed[key] = Failure(config, _reason(error), _log(config, root))
-        ended.add(key)
+        left.ended(key)
+        ended += 1
         if progress is not None:
-            known = len(ended) + len(_left(sweep, outcome))
-            progress(len(ended), known, f"{config.arm} seed {config.seed}")
+            progress(ended, ended + len(left), f"{config.arm} seed {config.seed}")
 
     def busy(config: Config) -> bool:
         return lock.busy(lock.place(config, root))
 
     if not isinstance(workers, int):
-        _run_all(workers, None, work, sweep, outcome, note, busy)
-    while _left(sweep, outcome):
+        _run_all(workers, None, work, left, note, busy)
+    while left:
         with _pool(workers, threads) as pool:
-            suspects = _run_all(pool, workers, work, sweep, outcome, note, busy)
-        for key, config in suspects.items():  # each by itself, to see which one it was
+            _run_all(pool, workers, work, left, note, busy)
+        for key, config in dict(left.at_work).items():  # each by itself, to see which one it was
             with _pool(1, threads) as pool:
-                note(key, config, pool.submit(work, config))
+                note(key, pool.submit(work, config))
     return outcome
 
 
@@ -171,36 +179,24 @@ def _reason(error: Exception) -> str:
     return str(error) or repr(error)
 
 
-def _left(sweep: Sweep, outcome: Outcome) -> dict[str, Config]:
-    wanted = {config.key(): config for config in sweep.wanted(outcome.done)}
-    return {key: config for key, config in wanted.items() if key not in outcome.failed}
-
-
-def _run_all(pool, at_most, work, sweep, outcome, note, busy) -> dict[str, Config]:
+def _run_all(pool, at_most, work, left, note, busy) -> None:
     """Keeps the pool busy until nothing is left; or, if there is a limit `at_most` and so the pool
-    is our own, until a worker dies: returns those that were then at work."""
-    at_work: dict[str, Config] = {}
+    is our own, until a worker dies: those that were then at work stay noted so."""
     futures: dict[str, Future] = {}
     ended: SimpleQueue[str] = SimpleQueue()
     elsewhere: set[str] = set()  # another process was at them when they were handed out
     try:
-        while True:
-            left = {k: c for k, c in _left(sweep, outcome).items() if k not in at_work}
-            taken = {key for key, config in left.items() if busy(config)}
-            for key in sorted(left, key=taken.__contains__):
-                if at_most is None or len(at_work) < at_most:
-                    at_work[key] = left[key]
-                    futures[key] = _submitted(pool, work, left[key])
-                    futures[key].add_done_callback(lambda _, key=key: ended.put(key))
-                    elsewhere |= {key} & taken
-            if not at_work:
-                return {}
-            if at_work.keys() <= elsewhere:
-                checkpoint.say(f"waiting for runs that another process is at: {len(at_work)}")
+        while left:
+            for key, config, taken in left.start(at_most, busy):
+                futures[key] = _submitted(pool, work, config)
+                futures[key].add_done_callback(lambda _, key=key: ended.put(key))
+                elsewhere |= {key} if taken else set()
+            if elsewhere and left.at_work.keys() <= elsewhere:
+                checkpoint.say(f"waiting for runs that another process is at: {len(left.at_work)}")
             key = ended.get()
             if at_most is not None and isinstance(futures[key].exception(), BrokenExecutor):
-                return at_work
-            note(key, at_work.pop(key), futures[key])
+                return
+            note(key, futures.pop(key))
     finally:
         for future in futures.values():
             future.cancel()
@@ -251,6 +247,19 @@ def _end_with(parent: Connection) -> None:
     os._exit(1)
 
 
+_fetched: set[str] = set()  # experiments whose data this process has found here
+
+
+def _fetch(config: Config) -> None:
+    """Get a run's data; one process of this machine downloads them, the others wait for it."""
+    place = Path(tempfile.gettempdir(), f"layernorm-{config.experiment}.lock")
+    others = lock.busy(place)
+    with lock.held(place):
+        if not others:
+            get(config.experiment).document(config)
+    _fetched.add(config.experiment)
+
+
 def _log(config: Config, root: str | Path | None) -> Path:
     return records.path(get(config.experiment).document(config), root).with_suffix(".log")
 
@@ -272,6 +281,8 @@ def _work(
 ) -> records.Record:
     """One run in a worker, unless another process has made it meanwhile. What it says goes to a
     log."""
+    if config.experiment not in _fetched:
+        _fetch(config)
     log = _log(config, root)
     alone = lock.held(lock.place(config, root))
     with alone, run.ALONE, contextlib.redirect_stderr(_Log(log)):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from lab.experiments import sharing
 
+from layernorm.lab import records
 from layernorm.lab.analysis import parallel
 from layernorm.lab.experiments import NAMES, data_parallel, get
 from layernorm.lab.experiments.data_parallel import Workers
@@ -32,30 +33,38 @@ def two():
         yield crew
 
 
+@pytest.fixture(scope="module")
+def four():
+    with parallel.crew(4) as crew:
+        yield crew
+
+
 def gap(one, other):
-    """The largest difference of the curves, as a share of them."""
-    mine, theirs = (record.result["curves"] for record in (one, other))
+    """The largest difference of the curves of two results, as a share of them."""
+    mine, theirs = (result["curves"] for result in (one, other))
     pairs = [(x, y) for name in ("train_nll", "batch_loss")
              for x, y in zip(mine[name]["value"], theirs[name]["value"], strict=True)]  # fmt: skip
     return max(abs(x - y) / x for x, y in pairs)
 
 
 @pytest.mark.parametrize("arm", ["layer-4", "none-4", "batch-4"])
-def test_two_processes_make_one_record(two, arm, tmp_path):
+@pytest.mark.parametrize("size", [2, 4])
+def test_several_processes_make_one_record(request, size, arm, tmp_path):
     """That of one process to rounding, but for batch normalization."""
+    crew = request.getfixturevalue({2: "two", 4: "four"}[size])
     alone = train(sharing.config(arm), device="cpu", root=tmp_path / "one")
-    records = two.ask(2, sharing.run, sharing.config(arm), tmp_path / "two")
-    assert records[0].result == records[1].result
-    [file] = (tmp_path / "two").rglob("*.json")
+    made = crew.ask(size, sharing.run, sharing.config(arm), tmp_path / "all")
+    assert all(record.result == made[0].result for record in made)
+    [file] = (tmp_path / "all").rglob("*.json")
     config = json.loads(file.read_text())["config"]
-    assert config["options"].pop("workers") == 2
+    assert config["options"].pop("workers") == size
     assert config == alone.config
-    assert file.stem == records[0].key != alone.key
-    assert not list((tmp_path / "two").rglob("*.checkpoint*"))
+    assert file.stem == made[0].key != alone.key
+    assert not list((tmp_path / "all").rglob("*.checkpoint*"))
     if arm == "batch-4":
-        assert gap(alone, records[0]) > 0.01
+        assert gap(alone.result, made[0].result) > 0.01
     else:
-        assert gap(alone, records[0]) < 1e-4
+        assert gap(alone.result, made[0].result) < 1e-4
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bits(two, tmp_path):
@@ -103,16 +112,25 @@ def test_the_mean_of_the_parts_losses_is_that_of_the_batch(name):
         assert abs(of_parts[0] - of_parts[1]) > 1e-6  # they are not the same examples
 
 
-def test_torchrun(tmp_path):
+@pytest.mark.parametrize(("processes", "arm"), [(2, "layer-4"), (4, "layer-4"), (4, "batch-4")])
+def test_torchrun(tmp_path, processes, arm):
+    """As with the crews above: the record of one process, but for batch normalization."""
+    config = sharing.config(arm)
+    options = {name: getattr(config.options, name) for name in
+               ("updates", "evaluations", "batch_size", "learning_rate")}  # fmt: skip
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    where = ["--nproc-per-node=2", "--master-addr=127.0.0.1", f"--master-port={port}"]
-    what = ["run", "batch_size", "--arm", "layer-4", "--set", "updates=2", "--set", "evaluations=1"]
+    where = [f"--nproc-per-node={processes}", "--master-addr=127.0.0.1", f"--master-port={port}"]
+    sets = [word for name, value in options.items() for word in ("--set", f"{name}={value}")]
+    what = ["run", "batch_size", "--arm", arm, "--device", "cpu", *sets]
     env = {**os.environ, "LAYERNORM_RUNS": str(tmp_path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "torch.distributed.run", *where, "-m", "layernorm", *what]
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     [file] = tmp_path.rglob("*.json")
-    assert json.loads(file.read_text())["config"]["options"]["workers"] == 2
+    record = records.read(file)
+    assert record.config["options"]["workers"] == processes
     assert done.stdout.count("record: ") == 1
     assert file.name in done.stdout
+    alone = train(config, device="cpu", save=False)
+    assert (gap(alone.result, record.result) < 1e-4) == (arm == "layer-4")

@@ -1,6 +1,6 @@
 """A small experiment for the tests of the engine: it runs in a tenth of a second, and can be told
 to fail. A worker process that is sent one of its configurations imports this file, which registers
-it there, too."""
+it there, too; one of a cluster does if `TOY_EXPERIMENT` is set."""
 
 from __future__ import annotations
 
@@ -170,5 +170,5 @@ def use(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: published)
 
 
-if multiprocessing.parent_process() is not None:
+if multiprocessing.parent_process() is not None or "TOY_EXPERIMENT" in os.environ:
     register()

@@ -1,0 +1,273 @@
+"""Sweeps on clusters: nodes and commands that die change no record but for its times."""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from lab.experiments import toy_experiment
+from lab.experiments.nodes import Nodes
+from typer.testing import CliRunner
+
+from layernorm.cli import app
+from layernorm.lab.experiments import lock
+from layernorm.lab.experiments.planning import Sweep, finished
+from layernorm.lab.experiments.sweep import carry_out
+
+COMMAND = """
+from lab.experiments import toy_experiment
+toy_experiment.register()
+from layernorm.__main__ import main
+if __name__ == "__main__":
+    main()
+"""
+DASK = """
+from lab.experiments import toy_experiment
+toy_experiment.register()
+from dask.distributed import Client, LocalCluster
+from layernorm.lab.experiments.planning import Sweep
+from layernorm.lab.experiments.sweep import carry_out
+
+if __name__ == "__main__":
+    sweep = Sweep("toy", "faulty", ("none", "broken", "layer"), (0, 1), by_heart=False)
+    place = {"host": "127.0.0.1", "dashboard_address": None}
+    with LocalCluster(n_workers=2, threads_per_worker=1, **place) as nodes, Client(nodes) as client:
+        outcome = carry_out(sweep, workers=client.get_executor())
+    print([(f.config.arm, f.config.seed, f.reason) for f in outcome.failed.values()])
+"""
+SLOW = {"updates": 8000, "evaluations": 100}  # seconds, with a checkpoint every two
+with_ray = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="Ray is not installed: the extra `cluster`"
+)
+with_dask = pytest.mark.skipif(
+    importlib.util.find_spec("distributed") is None, reason="dask.distributed is not installed"
+)
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch, tmp_path):
+    toy_experiment.use(monkeypatch, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory):
+    started = Nodes(tmp_path_factory.mktemp("ray"))
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+def sweep_of(seeds):
+    return Sweep("toy", "plain", ("none", "layer"), tuple(range(seeds)), SLOW, by_heart=False)
+
+
+def command(nodes, tmp_path, seeds, *more):
+    """The sweep, by the command, in a process of its own."""
+    file = tmp_path / "command.py"
+    file.write_text(COMMAND)
+    arms = ["--arms", "none,layer", "--seeds", ",".join(map(str, range(seeds)))]
+    sets = [word for name, value in SLOW.items() for word in ("--set", f"{name}={value}")]
+    words = ["sweep", "toy", "--profile", "plain", *arms, *sets, "--cluster", nodes.address, *more]
+    return subprocess.Popen(
+        [sys.executable, file, *words],
+        env=nodes.env | {"LAYERNORM_RUNS": os.environ["LAYERNORM_RUNS"]},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+
+
+def wait_for(process, reached):
+    until = time.monotonic() + 300
+    while not reached():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def at_work(tmp_path):
+    return [path for path in tmp_path.rglob("*.lock") if lock.busy(path)]
+
+
+def assert_records_are_those_of(sweep, tmp_path):
+    """The records of runs in this process, but for times and places."""
+    found = finished("toy")
+    plain = carry_out(sweep, workers=1, root=tmp_path / "plain").done
+    assert found.keys() == plain.keys()
+    for key, record in found.items():
+        assert record.result == plain[key].result
+        assert record.config == plain[key].config
+        assert record.digest == plain[key].digest
+        assert record.environment["threads"] == 1
+
+
+@with_ray
+def test_a_node_that_dies_in_mid_sweep_changes_no_record(nodes, tmp_path):
+    second = nodes.add()
+    with command(nodes, tmp_path, 3) as sweep:
+        wait_for(sweep, lambda: len(at_work(tmp_path)) == 2 and [*tmp_path.rglob("*.checkpoint")])
+        nodes.kill(second)
+        out, err = sweep.communicate(timeout=300)
+    assert sweep.returncode == 0, err
+    assert "mean_test_nll" in out
+    assert "raylet" not in err
+    assert not at_work(tmp_path)
+    assert_records_are_those_of(sweep_of(3), tmp_path)
+
+
+@with_ray
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_sweep_that_is_stopped_leaves_the_cluster_idle_and_goes_on(nodes, tmp_path, how):
+    with command(nodes, tmp_path, 2) as sweep:
+        wait_for(sweep, lambda: at_work(tmp_path) and [*tmp_path.rglob("*.json")])
+        sweep.send_signal(how)
+        _, err = sweep.communicate(timeout=300)
+    until = time.monotonic() + 120
+    while at_work(tmp_path):
+        assert time.monotonic() < until, "a run goes on"
+        time.sleep(0.1)
+    there = finished("toy")
+    assert 1 <= len(there) < 4
+    if how == signal.SIGINT:
+        assert sweep.returncode == 130, err
+        assert "the same command goes on" in err
+        assert "Traceback" not in err
+    with command(nodes, tmp_path, 2) as again:
+        _, err = again.communicate(timeout=300)
+    assert again.returncode == 0, err
+    assert {key: finished("toy")[key] for key in there} == there
+    assert_records_are_those_of(sweep_of(2), tmp_path)
+
+
+@with_ray
+def test_a_run_that_fails_or_kills_its_worker_is_reported_alone(nodes, tmp_path):
+    file = tmp_path / "command.py"
+    file.write_text(COMMAND)
+    words = ["sweep", "toy", "--profile", "faulty", "--cluster", nodes.address]
+    done = subprocess.run(
+        [sys.executable, file, *words],
+        env=nodes.env | {"LAYERNORM_RUNS": os.environ["LAYERNORM_RUNS"]},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    failures = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+    assert len(failures) == 2, done.stderr
+    assert "broken seed 0 failed: RuntimeError: the toy is broken (log: " in failures[0]
+    assert "deadly seed 0 failed: its worker process or node died, 4 times in" in failures[1]
+    assert {run.config["arm"] for run in finished("toy").values()} == {"none", "layer"}
+
+
+def refused(nodes, *words, **env):
+    done = subprocess.run(
+        [sys.executable, "-m", "layernorm", "sweep", "drift", "--profile", "book", *words],
+        env=nodes.env | env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+@with_ray
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--threads", "2"], "a run takes 2 CPU, 0 GPU, and no node of the cluster has them (1"),
+        (["--gpus", "0.5"], "a run takes 1 CPU, 0.5 GPU, and no node of the cluster has them"),
+    ],
+)
+def test_runs_that_no_node_has_room_for_are_refused(nodes, words, message):
+    assert message in refused(nodes, "--cluster", nodes.address, *words)
+
+
+@with_ray
+def test_another_token_is_refused_in_one_line(nodes):
+    line = refused(nodes, "--cluster", nodes.address, RAY_AUTH_TOKEN="x" * 40)
+    assert "no connection to the cluster" in line
+    assert "RAY_AUTH_TOKEN" in line
+
+
+@with_ray
+def test_a_node_with_other_code_is_refused(nodes, tmp_path):
+    """Its package differs from this one's by a comment."""
+    [folder] = importlib.util.find_spec("layernorm").submodule_search_locations
+    (tmp_path / "other").mkdir()
+    for name in os.listdir(folder):
+        if name != "__init__.py":
+            os.makedirs(tmp_path / "other" / "layernorm", exist_ok=True)
+            os.symlink(os.path.join(folder, name), tmp_path / "other" / "layernorm" / name)
+    code = tmp_path / "other" / "layernorm" / "__init__.py"
+    with open(os.path.join(folder, "__init__.py")) as file:
+        code.write_text(file.read() + "\n# other\n")
+    path = os.pathsep.join([str(tmp_path / "other"), nodes.env["PYTHONPATH"]])
+    line = refused(nodes, "--cluster", nodes.address, PYTHONPATH=path)
+    assert "of the cluster has layernorm " in line
+    assert "install the same everywhere" in line
+
+
+def said(*words):
+    result = CliRunner().invoke(app, ["sweep", "toy", "--profile", "plain", *words])
+    assert result.exit_code == 1, result.output
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+def test_a_cluster_without_ray_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "a cluster needs the package ray, which is not installed here" in said(
+        "--cluster", "auto"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--cluster", "auto", "--workers", "2"], "workers are those of this machine, got 2 with"),
+        (["--cluster", "auto", "--device", "cuda"], "device cuda on a cluster needs --gpus"),
+        (["--gpus", "1"], "gpus are those of each run on a --cluster, got 1 without one"),
+        (["--cluster", "auto", "--gpus", "1.5"], "gpus must be a fraction of 1 or a whole number"),
+        (["--cluster", "auto", "--threads", "0"], "threads must be at least 1, got 0"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(words, message):
+    assert message in said(*words)
+
+
+@with_ray
+@pytest.mark.parametrize("address", ["ray://here:1", "here", ":1", "auto:x"])
+def test_an_address_that_is_none_is_refused(address):
+    assert f"cluster must be auto or HOST:PORT, got {address!r}" in said("--cluster", address)
+
+
+@with_ray
+def test_no_cluster_is_told_at_once(nodes):
+    began = time.monotonic()
+    line = refused(nodes, "--cluster", "127.0.0.1:1")
+    assert "no connection to the cluster '127.0.0.1:1': " in line
+    assert "Connection refused; start its nodes with `ray start`" in line
+    assert time.monotonic() - began < 120  # Ray by itself takes four minutes
+
+
+@with_dask
+def test_dask_gives_the_records_of_one_process(tmp_path):
+    file = tmp_path / "script.py"
+    file.write_text(DASK)
+    done = subprocess.run(
+        [sys.executable, file],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    failed = [("broken", seed, "RuntimeError: the toy is broken") for seed in (0, 1)]
+    assert done.stdout.splitlines()[-1] == str(failed)
+    sweep = Sweep("toy", "faulty", ("none", "layer"), (0, 1), by_heart=False)
+    assert_records_are_those_of(sweep, tmp_path)
