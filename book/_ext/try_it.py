@@ -5,8 +5,9 @@ The cells of a page share one namespace. They are run while the page is read, by
 a click by the browser's; both do it by `book/_static/run_cells.py`.
 
 Pyodide is not in the repository. A build takes it from the folder that $LAYERNORM_PYODIDE names, or
-from `_build/pyodide`, where an earlier build kept it, or from the network, and copies it into the
-pages if every file has its hash. Otherwise the page has its text and outputs, and no Run button.
+with `LAYERNORM_PYODIDE=fetch` from the network, or from `_build/pyodide`, where such a build kept
+it, and copies it into the pages if every file has its hash. Otherwise the page has its text and
+outputs, and no Run button.
 """
 
 import hashlib
@@ -14,16 +15,11 @@ import json
 import os
 import runpy
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from http.client import HTTPException
-from io import BytesIO
 from pathlib import Path
-from subprocess import SubprocessError
-from tempfile import TemporaryDirectory
 from urllib.request import urlopen
-from zipfile import BadZipFile, ZipFile
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
@@ -38,12 +34,10 @@ FILES = {  # SHA-256; those of npm's package pyodide, and NumPy's of Pyodide's o
     NUMPY: "0cad9c1b91f0082e4f959bc0e0bf5835a2efbba6ab3b1e9d1fe6e7e564cca98e",
 }
 ADDRESS = f"https://cdn.jsdelivr.net/pyodide/v{VERSION}/full/"
-# A package for pip that carries the same files, for machines that reach package registries alone.
-CARRIER, INSIDE = "open-webui==0.12.4", "open_webui/frontend/pyodide/"
 STATIC = Path(__file__).parents[1] / "_static"
 PATIENCE = 10  # seconds without an answer
 Files = dict[str, bytes]
-UNUSABLE = OSError, HTTPException, SubprocessError, BadZipFile, KeyError, ValueError
+UNUSABLE = OSError, HTTPException, ValueError
 run = runpy.run_path(str(STATIC / "run_cells.py"))["run"]
 
 
@@ -69,17 +63,6 @@ def from_address() -> Files:
     return files
 
 
-def from_package() -> Files:
-    options = ["--quiet", "--disable-pip-version-check", "--retries=1", f"--timeout={PATIENCE}"]
-    options += ["--no-deps", "--only-binary=:all:", "--python-version=3.12"]
-    with TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "download", *options, "--dest", folder, CARRIER]
-        subprocess.run(command, check=True, capture_output=True, timeout=300)
-        [wheel] = Path(folder).iterdir()
-        with ZipFile(BytesIO(wheel.read_bytes())) as opened:
-            return {name: opened.read(INSIDE + name) for name in FILES}
-
-
 def obtained(sources: dict[str, Callable[[], Files]]) -> tuple[Files, list[str]]:
     """Return Pyodide's files from the first source that has them all with their hashes, and what
     was wrong with the sources before it. If there is none, there are no files.
@@ -98,17 +81,18 @@ def obtained(sources: dict[str, Callable[[], Files]]) -> tuple[Files, list[str]]
 
 
 def prepare(app, config):
-    """Find Pyodide; what is found in the network is kept for the next build."""
+    """Find Pyodide; what is fetched is kept for the next build."""
     kept = Path(app.outdir).parent / "pyodide" / VERSION
-    if named := os.environ.get("LAYERNORM_PYODIDE"):
-        sources = {"LAYERNORM_PYODIDE": lambda: in_folder(Path(named))}
-    else:
-        sources = {str(kept): lambda: in_folder(kept), ADDRESS: from_address, CARRIER: from_package}
+    named = os.environ.get("LAYERNORM_PYODIDE", str(kept))
+    fetch = named == "fetch"
+    sources = {named: lambda: in_folder(Path(named))}
+    if fetch:
+        sources = {str(kept): lambda: in_folder(kept), ADDRESS: from_address}
     app.pyodide, wrong = obtained(sources)
     config.try_it_live = bool(app.pyodide)
     if not app.pyodide:  # no warning, which would fail the build
         print(f"No Run buttons, for want of Pyodide: {'; '.join(wrong)}", file=sys.stderr)
-    elif not named and wrong:
+    elif fetch and wrong:
         kept.mkdir(parents=True, exist_ok=True)
         for name, content in app.pyodide.items():
             (kept / name).write_bytes(content)

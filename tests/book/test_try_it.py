@@ -136,15 +136,20 @@ def test_a_file_with_another_hash_is_refused(extension, made_up, monkeypatch, tm
 
 def test_what_the_network_gave_is_kept(extension, made_up, monkeypatch, tmp_path, capsys):
     folder, files = made_up
+    monkeypatch.setattr(extension, "ADDRESS", f"{folder.as_uri()}/")
     monkeypatch.delenv("LAYERNORM_PYODIDE", raising=False)
-    monkeypatch.setattr(extension, "ADDRESS", f"{(tmp_path / 'nowhere').as_uri()}/")
-    monkeypatch.setattr(extension, "from_package", lambda: extension.in_folder(folder))
     app, config = build(tmp_path), SimpleNamespace()
+    extension.prepare(app, config)
+    assert not config.try_it_live, "fetched unasked"
+    assert "No such file" in capsys.readouterr().err
+    monkeypatch.setenv("LAYERNORM_PYODIDE", "fetch")
     extension.prepare(app, config)
     assert config.try_it_live
     assert app.pyodide == files
-    monkeypatch.setattr(extension, "from_package", lambda: pytest.fail("fetched a second time"))
+    monkeypatch.delenv("LAYERNORM_PYODIDE")
+    monkeypatch.setattr(extension, "from_address", lambda: pytest.fail("fetched a second time"))
     extension.prepare(app, config)
+    assert config.try_it_live
     extension.copy(app, None)
     copied = app.outdir / "_static" / "pyodide"
     lock = json.loads((copied / "pyodide-lock.json").read_text())
