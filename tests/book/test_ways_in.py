@@ -46,7 +46,7 @@ def test_binder_runs_what_exists():
     assert modules[0] == "pip"
     assert "--no-deps -e ." in lines[0], "environment.yml says what it needs"
     assert "layernorm.recurrent.cpu.build" in modules
-    assert [name for name in modules if find_spec(name) is None] == []
+    assert [name for name in modules[1:] if find_spec(name) is None] == []
 
 
 def test_container_is_pinned_to_the_python_that_is_tested():
