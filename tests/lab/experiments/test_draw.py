@@ -235,8 +235,9 @@ def test_the_controls_terms_start_with_unit_variance():
 def test_it_learns_a_handful_by_heart():
     """Four digits cost log 4 = 1.4 nats to tell apart, at least; pixels drawn one by one 60, of
     which less than half must be left (4 to 17 seen, over seeds and processors)."""
-    few = {"examples": 4, "batch_size": 4, "updates": 700, "evaluations": 1, "hidden": 48,
-           "glimpses": 3, "read": 4, "write": 8, "learning_rate": 0.005, "held_out": 20}  # fmt: skip
+    few = {"examples": 4, "batch_size": 4, "updates": 700, "evaluations": 1,
+           "hidden": 48, "glimpses": 3, "read": 4, "write": 8, "learning_rate": 0.005,
+           "held_out": 20}  # fmt: skip
     for arm in ("none", "layer"):
         final = train(EXPERIMENT.config("book", arm, 0, **few), save=False).result["final"]
         assert final["train_bound"] < 30, arm
