@@ -152,6 +152,7 @@ CASES = [
     *((d, n, "bf16", 90, True, True) for d in (forward, backward) for n in (1024, 4096, 16384)),
     (forward, 65536, "fp16", 90, True),
     (backward, 65536, "fp32", 90, True),
+    (backward, 16384, "fp32", 90, True),
 ]
 
 
