@@ -19,12 +19,17 @@ from layernorm.kernels import rows
 
 INTERPRETED = not isinstance(rows.forward, triton.JITFunction)
 
-# Elements of a tile, and of the longest row that is held on chip. In the backward pass each element
-# takes four registers of a thread (x̂, its gradient, the sums for gain and bias), and the tile
-# after the one that is being worked on is fetched into shared memory, if that has room.
-TILE = {"forward": 4096, "backward": 2048}
+# Elements of a tile, and of the longest row that is held on chip. Backward, each element takes four
+# registers of a thread (x̂, its gradient, the sums for gain and bias), and the tiles after the one
+# that is being worked on are fetched into shared memory, if that has room.
+TILE = {"forward": 4096, "backward": 4096}
 LONGEST = {"forward": 32768, "backward": 16384}
-COLUMNS = 64  # of a program that adds up partial sums
+# Elements of a thread, of which the same instructions for a row (sums, addresses) are shared.
+SHARE = {"forward": 32, "backward": 16}
+RESIDENT_WARPS = 16  # of a multiprocessor, backward: 128 registers a thread
+HELD = 8192  # elements of the longest gain that has room in registers beside a backward tile
+EARLY = 16384  # bytes of the longest gain that is loaded while the sums of the rows are formed
+COLUMNS, PARTIAL_ROWS = 32, 128  # of a tile of partial sums
 
 
 class Tile(NamedTuple):
@@ -36,19 +41,23 @@ class Tile(NamedTuple):
     warps: int
 
 
-def tile(width: int, direction: str) -> Tile:
-    """How rows of so many elements are cut up.
+def tile(width: int, direction: str, itemsize: int = 2) -> Tile:
+    """How rows of so many elements, of so many bytes each, are cut up.
 
     >>> tile(100, "forward")
-    Tile(rows=32, block=128, resident=True, warps=8)
+    Tile(rows=32, block=128, resident=True, warps=4)
     >>> tile(65536, "backward")
-    Tile(rows=1, block=2048, resident=False, warps=8)
+    Tile(rows=1, block=4096, resident=False, warps=8)
     """
+    size, share = TILE[direction], SHARE[direction]
+    if itemsize > 4 or (direction == "forward" and itemsize > 2):  # it is bytes that are in flight
+        size, share = size // 2, share // 2
     block = triton.next_power_of_2(width)
     resident = block <= LONGEST[direction]
-    block = block if resident else TILE[direction]
-    count = max(1, TILE[direction] // block)
-    return Tile(count, block, resident, min(32, max(8, count * block // 512)))
+    block = block if resident else size
+    count = max(1, size // block)
+    most = 32 if block > 16384 else 16
+    return Tile(count, block, resident, min(most, max(4, count * block // (32 * share))))
 
 
 class Steps(NamedTuple):
@@ -104,13 +113,15 @@ def forward(
         return y, total, mean, rstd
     count, width = _sizes(x, dims)
     (x, residual), step, (of_x, of_residual) = _steps([x, residual], dims)
-    cut = tile(width, "forward")
+    cut = tile(width, "forward", x.element_size())
     with _on(x.device):
         rows.forward[(triton.cdiv(count, cut.rows),)](
             x, residual, _dense(weight), _dense(bias), y, None if residual is None else total,
             mean if keep and centered else None, rstd if keep else None, count, width, *step,
             *of_x, *of_residual, EPS=eps, ACC=_accumulator(x)[1], CENTERED=centered,
-            RESIDENT=cut.resident, ROWS=cut.rows, BLOCK=cut.block, num_warps=cut.warps,
+            RESIDENT=cut.resident, WHOLE=width % cut.block == 0,
+            EARLY=cut.block * x.element_size() <= EARLY, ROWS=cut.rows, BLOCK=cut.block,
+            **options(cut, "forward", x.element_size()),
         )  # fmt: skip
     return y, total, mean, rstd
 
@@ -142,17 +153,11 @@ def backward(
     (dy, dtotal, x), step, of_each = _steps([dy, dtotal, x], dims)
     kind, acc = _accumulator(x)
     mean, weight = mean if centered else None, _dense(weight)
-    cut = tile(width, "backward")
-    blocks = triton.cdiv(width, cut.block)
-    chip = _chip(x.device)
-    at_once = min(3, max(1, 8192 // (cut.rows * cut.block)))  # per multiprocessor: its registers
-    programs = min(triton.cdiv(count, cut.rows), max(1, at_once * chip.multiprocessors // blocks))
-    fetched = (3 if dtotal is None else 4) * cut.rows * cut.block * x.element_size() + 2048
-    stages = 2 if fetched * at_once <= chip.shared_memory else 1
-    sums = [
-        (x.new_empty((programs, width), dtype=kind), gradient) if wanted else (None, gradient)
-        for wanted, gradient in ((wants_weight, dweight), (wants_bias, dbias))
-    ]
+    cut = tile(width, "backward", x.element_size())
+    compiled = options(cut, "backward", x.element_size())
+    programs, stages = plan(cut, count, width, x, dtotal is not None)
+    partial = x.new_empty((wants_weight + wants_bias, programs, width), dtype=kind)
+    wanted = [g for g, wants in ((dweight, wants_weight), (dbias, wants_bias)) if wants]
     with _on(x.device):
         along = plain = None
         if not cut.resident:
@@ -160,20 +165,50 @@ def backward(
             plain = x.new_empty(count, dtype=kind) if centered else None
             rows.gradient_means[(triton.cdiv(count, cut.rows),)](
                 dy, x, weight, mean, rstd, along, plain, count, width, *step, *of_each[0],
-                *of_each[2], ACC=acc, ROWS=cut.rows, BLOCK=cut.block, num_warps=cut.warps,
+                *of_each[2], ACC=acc, ROWS=cut.rows, BLOCK=cut.block, **compiled,
             )  # fmt: skip
-        rows.backward[(programs, blocks)](
-            dy, dtotal, x, weight, mean, rstd, along, plain, dx, sums[0][0], sums[1][0], count,
+        rows.backward[(programs, triton.cdiv(width, cut.block))](
+            dy, dtotal, x, weight, mean, rstd, along, plain, dx,
+            partial[0] if wants_weight else None, partial[-1] if wants_bias else None, count,
             width, *step, *(s for each in of_each for s in each), ACC=acc, CENTERED=centered,
-            RESIDENT=cut.resident, ROWS=cut.rows, BLOCK=cut.block, STAGES=stages,
-            num_warps=cut.warps,
+            RESIDENT=cut.resident, WHOLE=width % cut.block == 0, HELD=cut.block <= HELD,
+            ROWS=cut.rows, BLOCK=cut.block, STAGES=stages, **compiled,
         )  # fmt: skip
-        for partial, gradient in sums:
-            if partial is not None:
-                rows.add_up[(triton.cdiv(width, COLUMNS),)](
-                    partial, gradient, programs, width, ACC=acc, ROWS=32, BLOCK=COLUMNS
-                )
+        add_up(partial, wanted)
     return dx, dweight, dbias
+
+
+def plan(cut: Tile, count: int, width: int, x: Tensor, residual: bool) -> tuple[int, int]:
+    """The programs that share `count` rows backward, as many as run at once, and the tiles that
+    each has in hand: with two, one is fetched into shared memory while the other is worked on."""
+    chip = _chip(x.device)
+    at_once = max(1, RESIDENT_WARPS // cut.warps)
+    blocks = triton.cdiv(width, cut.block)
+    programs = min(triton.cdiv(count, cut.rows), max(1, at_once * chip.multiprocessors // blocks))
+    tensors = 2 + residual + (cut.block > HELD)
+    fetched = tensors * cut.rows * cut.block * x.element_size()
+    return programs, 1 + min(2, max(0, chip.shared_memory // at_once - 2048) // fetched)
+
+
+def options(cut: Tile, direction: str, itemsize: int) -> dict:
+    """How a kernel is compiled: its warps, and the most registers of a thread, so that the programs
+    that are planned fit; forward, two of the longest rows (but not in float64)."""
+    if torch.version.hip is not None:  # a warp has 64 threads there, and a program at most 1024
+        return {"num_warps": max(1, cut.warps // 2)}
+    registers = 65536 // (32 * RESIDENT_WARPS)
+    if direction == "forward":
+        registers = 64 if cut.warps > 8 and itemsize < 8 else None
+    return {"num_warps": cut.warps, "maxnreg": registers}
+
+
+def add_up(partial: Tensor, sums: list[Tensor]) -> None:
+    """Put the sums of partial (n, programs, width) over the programs into n tensors, n <= 2."""
+    if sums:
+        _, count, width = partial.shape
+        rows.add_up[(triton.cdiv(width, COLUMNS), len(sums))](
+            partial, sums[0], sums[1] if len(sums) > 1 else None, count, width,
+            ACC=_accumulator(partial)[1], ROWS=PARTIAL_ROWS, BLOCK=COLUMNS, num_warps=8,
+        )  # fmt: skip
 
 
 def allocate_gradients(

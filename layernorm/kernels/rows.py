@@ -26,7 +26,7 @@ def forward(
     x, residual, weight, bias, y, total, mean, rstd, rows, width, n1, n2,
     x0, x1, x2, r0, r1, r2,
     EPS: tl.constexpr, ACC: tl.constexpr, CENTERED: tl.constexpr, RESIDENT: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    WHOLE: tl.constexpr, EARLY: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """y = g (a - mean) rstd + b with a = x, or the sum of x and residual, stored in total."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -38,19 +38,28 @@ def forward(
     column = tl.arange(0, BLOCK)[None, :]
     to = row[:, None] * width
     if RESIDENT:
-        mask = valid[:, None] & (column < width)
+        mask = valid[:, None] & _inside(column, width, WHOLE)
         a = _load_sum(from_x, from_residual, column, mask, ACC)
+        every = column
+        if BLOCK < 1024:  # than 16 bytes for each thread, so that gains would not lie as x does
+            every = tl.broadcast_to(column, (ROWS, BLOCK))
+        if EARLY:
+            gain = _parameter(weight, every, width, WHOLE)
+            shift = _parameter(bias, every, width, WHOLE)
         if residual is not None:
             tl.store(total + to + column, a, mask=mask)
-        a, mu, error, deviations = _moments(a.to(ACC), mask, width, CENTERED)
+        a, mu, error, deviations = _moments(a.to(ACC), mask, width, CENTERED, WHOLE)
         scale = _scale(deviations / width, EPS)
-        _store_normalized(y + to, a, scale, weight, bias, column, width, mask)
+        if not EARLY:
+            gain = _parameter(weight, every, width, WHOLE)
+            shift = _parameter(bias, every, width, WHOLE)
+        _store_normalized(y + to, a, scale, gain, shift, column, mask)
     else:
         mu = tl.zeros((ROWS,), ACC)
         error = tl.zeros((ROWS,), ACC)  # the mean of what is left when mu is subtracted
         deviations = tl.zeros((ROWS,), ACC)
         for start in range(0, width, BLOCK):
-            mask = valid[:, None] & (start + column < width)
+            mask = valid[:, None] & _inside(start + column, width, WHOLE)
             a = _load_sum(from_x, from_residual, start + column, mask, ACC)
             if residual is not None:
                 tl.store(total + to + start + column, a, mask=mask)
@@ -60,7 +69,7 @@ def forward(
                 if start == 0:
                     mu = tl.sum(a, 1) / here
                 a = tl.where(mask, a - mu[:, None], 0.0)
-            _, block_mu, _, block_deviations = _moments(a, mask, here, CENTERED)
+            _, block_mu, _, block_deviations = _moments(a, mask, here, CENTERED, WHOLE)
             off = block_mu - error
             share = here.to(ACC) / (start + here)
             error += off * share
@@ -68,10 +77,12 @@ def forward(
         scale = _scale(deviations / width, EPS)
         for start in range(0, width, BLOCK):
             at = start + column
-            mask = valid[:, None] & (at < width)
+            mask = valid[:, None] & _inside(at, width, WHOLE)
             a = _load_sum(from_x, from_residual, at, mask, ACC).to(ACC)
+            gain = _parameter(weight, at, width, WHOLE)
+            shift = _parameter(bias, at, width, WHOLE)
             a = a - mu[:, None] - error[:, None]
-            _store_normalized(y + to, a, scale, weight, bias, at, width, mask)
+            _store_normalized(y + to, a, scale, gain, shift, at, mask)
     if mean is not None:
         tl.store(mean + 2 * row, mu, mask=valid)
         tl.store(mean + 2 * row + 1, error, mask=valid)
@@ -112,16 +123,19 @@ def gradient_means(
 def backward(
     dy, dtotal, x, weight, mean, rstd, along, plain, dx, dweight, dbias, rows, width, n1, n2,
     d0, d1, d2, t0, t1, t2, x0, x1, x2,
-    ACC: tl.constexpr, CENTERED: tl.constexpr, RESIDENT: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    ACC: tl.constexpr, CENTERED: tl.constexpr, RESIDENT: tl.constexpr, WHOLE: tl.constexpr,
+    HELD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """dx = rstd (g dy - mean(g dy) - x̂ mean(g dy x̂)) + dtotal, for every so many-th tile of rows;
     dweight and dbias receive the program's own sums of dy x̂ and dy, to be added up by `add_up`."""
     program = tl.program_id(0)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = column < width
+    inside = _inside(column, width, WHOLE)
+    every = tl.broadcast_to(column, (ROWS, BLOCK))  # so that gains lie as x does
     sum_dweight = tl.zeros((ROWS, BLOCK), ACC)
     sum_dbias = tl.zeros((ROWS, BLOCK), ACC)
+    if HELD:
+        gain = _parameter(weight, every, width, WHOLE)
     for tile in tl.range(program, tl.cdiv(rows, ROWS), tl.num_programs(0), num_stages=STAGES):
         row = tile * tl.full((ROWS,), ROWS, tl.int64) + tl.arange(0, ROWS)
         valid = row < rows
@@ -136,18 +150,21 @@ def backward(
             sum_dweight += g * hat
         if dbias is not None:
             sum_dbias += g
-        if weight is not None:
-            g *= tl.load(weight + column, mask=inside, other=0.0).to(ACC)
-        if RESIDENT:
-            mean_along = tl.sum(hat * g, 1)[:, None] / width
+        if not HELD:
+            gain = _parameter(weight, every, width, WHOLE)
+        if gain is not None:
+            g *= gain.to(ACC)
+        if not RESIDENT:
+            mean_along = tl.load(along + row, mask=valid, other=0.0)
+            if CENTERED:
+                mean_plain = tl.load(plain + row, mask=valid, other=0.0)
+        elif CENTERED:  # both in one reduction, whose barriers are the same for two as for one
+            mean_along, mean_plain = tl.split(tl.sum(tl.join(hat * g, g), 1) / width)
         else:
-            mean_along = tl.load(along + row, mask=valid, other=0.0)[:, None]
-        gradient = g - hat * mean_along
+            mean_along = tl.sum(hat * g, 1) / width
+        gradient = g - hat * mean_along[:, None]
         if CENTERED:
-            if RESIDENT:
-                gradient -= tl.sum(g, 1)[:, None] / width
-            else:
-                gradient -= tl.load(plain + row, mask=valid, other=0.0)[:, None]
+            gradient -= mean_plain[:, None]
         gradient *= scale
         if dtotal is not None:
             from_dtotal = dtotal + _start(row, n1, n2, t0, t1, t2)[:, None]
@@ -164,16 +181,22 @@ def backward(
 @triton.jit(do_not_specialize=["count"])
 @no_type_check
 def add_up(
-    partial, result, count, width, ACC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
-):
-    """result = the sum of partial's rows, always in the same order."""
+    partial, first, second, count, width,
+    ACC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """first = the sum of the first `count` rows of partial, second that of the next, always in the
+    same order; the second dimension of the grid says which."""
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    partial += tl.program_id(1).to(tl.int64) * count * width
     total = tl.zeros((ROWS, BLOCK), ACC)
     for start in range(0, count, ROWS):
         row = start + tl.arange(0, ROWS).to(tl.int64)[:, None]
         mask = (row < count) & (column < width)[None, :]
         total += tl.load(partial + row * width + column[None, :], mask=mask, other=0.0)
-    tl.store(result + column, tl.sum(total, 0), mask=column < width)
+    if tl.program_id(1) == 0:
+        tl.store(first + column, tl.sum(total, 0), mask=column < width)
+    elif second is not None:
+        tl.store(second + column, tl.sum(total, 0), mask=column < width)
 
 
 @triton.jit
@@ -186,29 +209,48 @@ def _start(row, n1, n2, s0, s1, s2):
 
 @triton.jit
 @no_type_check
+def _inside(column, width, WHOLE: tl.constexpr):
+    """The columns that exist: all of them, if a row is made of WHOLE blocks."""
+    inside = column < width
+    if WHOLE:
+        inside = tl.full(column.shape, True, tl.int1)
+    return inside
+
+
+@triton.jit
+@no_type_check
 def _load_sum(from_x, from_residual, column, mask, ACC: tl.constexpr):
     """x, or the sum with its residual, rounded to x's type as torch's `x + residual` is."""
-    a = tl.load(from_x + column, mask=mask, other=0.0)
+    a = tl.load(from_x + column, mask=mask, other=0.0, eviction_policy="evict_first")
     if from_residual is not None:
-        b = tl.load(from_residual + column, mask=mask, other=0.0)
+        b = tl.load(from_residual + column, mask=mask, other=0.0, eviction_policy="evict_first")
         a = (a.to(ACC) + b.to(ACC)).to(a.dtype)
     return a
 
 
 @triton.jit
 @no_type_check
-def _moments(a, mask, count, CENTERED: tl.constexpr):
+def _moments(a, mask, count, CENTERED: tl.constexpr, WHOLE: tl.constexpr):
     """The deviations of each row's `count` values, their mean in two parts, and the sum of the
-    deviations' squares."""
+    deviations' squares. Rows that do not exist may have any; columns that do not, have zeros."""
     mu = tl.sum(a, 1) / count
     error = tl.zeros_like(mu)
     if CENTERED:
-        a = tl.where(mask, a - mu[:, None], 0.0)
+        a = _deviations(a, mu, mask, WHOLE)
         error = tl.sum(a, 1) / count
-        a = tl.where(mask, a - error[:, None], 0.0)
+        a = _deviations(a, error, mask, WHOLE)
     else:
         mu = error
     return a, mu, error, tl.sum(a * a, 1)
+
+
+@triton.jit
+@no_type_check
+def _deviations(a, mu, mask, WHOLE: tl.constexpr):
+    a = a - mu[:, None]
+    if not WHOLE:
+        a = tl.where(mask, a, 0.0)
+    return a
 
 
 @triton.jit
@@ -220,12 +262,24 @@ def _scale(variance, EPS: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def _store_normalized(to, a, scale, weight, bias, column, width, mask):
+def _parameter(parameter, column, width, WHOLE: tl.constexpr):
+    """Gains or biases, which every program reads; None if there are none."""
+    if parameter is not None:
+        inside = _inside(column, width, WHOLE)
+        parameter = tl.load(
+            parameter + column, mask=inside, other=0.0, eviction_policy="evict_last"
+        )
+    return parameter
+
+
+@triton.jit
+@no_type_check
+def _store_normalized(to, a, scale, gain, shift, column, mask):
     a *= scale[:, None]
-    if weight is not None:
-        a *= tl.load(weight + column, mask=column < width, other=0.0).to(a.dtype)
-    if bias is not None:
-        a += tl.load(bias + column, mask=column < width, other=0.0).to(a.dtype)
+    if gain is not None:
+        a *= gain.to(a.dtype)
+    if shift is not None:
+        a += shift.to(a.dtype)
     tl.store(to + column, a, mask=mask)
 
 

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 os.environ.pop("TRITON_INTERPRET", None)
 
+import torch
 import triton
 import triton.backends.nvidia
 import triton.language as tl
@@ -26,7 +28,7 @@ from layernorm.recurrent.variants import FORMS
 PTXAS = Path(triton.backends.nvidia.__file__).parent / "bin" / "ptxas"
 
 
-def compiled(kernel, arch: int, warps: int, pointers: dict, missing=(), **constants) -> dict:
+def compiled(kernel, arch: int, options: dict, pointers: dict, missing=(), **constants) -> dict:
     """As the launcher compiles it for contiguous rows that begin at multiples of 16 bytes."""
     constants |= dict.fromkeys(missing) | {"n1": 1, "n2": 1}
     signature, attributes = {}, {}
@@ -39,47 +41,102 @@ def compiled(kernel, arch: int, warps: int, pointers: dict, missing=(), **consta
             attributes[(i,)] = [["tt.divisibility", 16]]
     known = {(i,): constants[name] for i, name in enumerate(kernel.arg_names) if name in constants}
     source = ASTSource(fn=kernel, signature=signature, constexprs=known, attrs=attributes)
-    made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options={"num_warps": warps})
+    made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+    ptx, threads = made.asm["ptx"], 32 * options["num_warps"]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.ptx"
-        file.write_text(made.asm["ptx"])
+        file.write_text(ptx)
         suffix = "a" if arch >= 90 else ""
-        command = [PTXAS, "-v", f"--gpu-name=sm_{arch}{suffix}", file, "-o", f"{file}.cubin"]
+        ptxas = PTXAS if arch < 100 else PTXAS.with_name("ptxas-blackwell")
+        command = [ptxas, "-v", f"--gpu-name=sm_{arch}{suffix}", file, "-o", f"{file}.cubin"]
         told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        read = [PTXAS.with_name("nvdisasm"), "-c", f"{file}.cubin"]
+        sass = subprocess.run(read, capture_output=True, text=True, check=True).stdout
+    registers = int(re.search(r"Used (\d+) registers", told)[1])
+    loads = re.findall(r"ld\.global\S*|cp\.async\.c[ag]\S* \[.*", ptx)
+    wide = [load for load in loads if re.search(r"v4|v2\.b64|, 0x10|, 16", load)]
+    elements = constants.get("ROWS", 1) * constants["BLOCK"]
     return {
+        "warps": threads // 32,
+        "registers": registers,
         "spilled": int(re.search(r"(\d+) bytes spill stores", told)[1]),
-        "registers": int(re.search(r"Used (\d+) registers", told)[1]) * 32 * warps,
         "shared": made.metadata.shared,
-        "wide": len(re.findall(r"(ld|st)\.global\.v4|cp\.async\.cg", made.asm["ptx"])),
-        "asynchronous": "cp.async" in made.asm["ptx"],
+        "barriers": len(re.findall(r"bar\.sync|barrier\.sync", ptx)),
+        "conversions": made.asm["ttgir"].count("convert_layout"),
+        "wide loads": len(wide),
+        "narrow loads": len(loads) - len(wide),
+        "wide stores": len(re.findall(r"st\.global\S*\.v4", ptx)),
+        "each": round(in_a_tile(sass) * threads / elements, 1),
+        "programs": fitting(arch, registers, threads, made.metadata.shared),
+        "asynchronous": "cp.async" in ptx,
     }
 
 
-def forward(width: int, kind: str, arch: int, centered: bool) -> dict:
-    cut = launch.tile(width, "forward")
+def in_a_tile(sass: str) -> int:
+    """Instructions of the longest loop, or of all where none goes around 20 lines."""
+    lines, labels, longest = sass.split("\n"), {}, range(0)
+    for i, line in enumerate(lines):
+        if label := re.match(r"(\.L_x_\d+):", line):
+            labels[label[1]] = i
+        back = labels.get(*re.findall(r"BRA.*`\((\.L_x_\d+)\)", line)[:1] or [""])
+        if back is not None and i - back > max(20, len(longest)):
+            longest = range(back, i)
+    body = lines[longest.start : longest.stop] if longest else lines
+    found = [re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(?!NOP)\S", line) for line in body]
+    return sum(map(bool, found))
+
+
+def fitting(arch: int, registers: int, threads: int, shared: int) -> int:
+    """The programs that a multiprocessor holds at once, by NVIDIA's tables of its limits."""
+    warps, kilobytes = {75: (32, 64), 80: (64, 164), 89: (48, 100)}.get(arch, (64, 228))
+    by_registers = 65536 // (-(-registers // 8) * 8 * threads)
+    return min(by_registers, 32 * warps // threads, kilobytes * 1024 // (shared + 1024), 32)
+
+
+def forward(width: int, kind: str, arch: int, centered: bool, residual: bool = False) -> dict:
+    cut = launch.tile(width, "forward", itemsize(kind))
     pointers = dict.fromkeys(("x", "residual", "weight", "bias", "y", "total"), kind)
     acc = _accumulator(kind)
+    missing = set() if residual else {"residual", "total"}
+    missing |= set() if centered else {"mean", "bias"}
     return compiled(
-        rows.forward, arch, cut.warps, pointers | dict.fromkeys(("mean", "rstd"), acc),
-        () if centered else ("mean", "bias"), EPS=1e-5, ACC=getattr(tl, _LONG[acc]),
-        CENTERED=centered, RESIDENT=cut.resident, ROWS=cut.rows, BLOCK=cut.block,
+        rows.forward, arch, launch.options(cut, "forward", itemsize(kind)),
+        pointers | dict.fromkeys(("mean", "rstd"), acc), missing, EPS=1e-5,
+        ACC=getattr(tl, _LONG[acc]), CENTERED=centered, RESIDENT=cut.resident,
+        WHOLE=width % cut.block == 0, EARLY=cut.block * itemsize(kind) <= launch.EARLY,
+        ROWS=cut.rows, BLOCK=cut.block,
     )  # fmt: skip
 
 
-def backward(width: int, kind: str, arch: int, centered: bool) -> dict:
-    cut = launch.tile(width, "backward")
-    pointers = dict.fromkeys(("dy", "x", "weight", "dx"), kind)
+def backward(width: int, kind: str, arch: int, centered: bool, residual: bool = False) -> dict:
+    x = torch.empty(0, dtype=_TYPES[kind])
+    cut = launch.tile(width, "backward", itemsize(kind))
+    chip = launch.Chip(1, {75: 64, 80: 163, 89: 99}.get(arch, 227) * 1024)
+    with mock.patch.object(launch, "_chip", return_value=chip):
+        planned, stages = launch.plan(cut, 10**6, cut.block, x, residual)
+    pointers = dict.fromkeys(("dy", "dtotal", "x", "weight", "dx"), kind)
     acc = _accumulator(kind)
     sums = ("mean", "rstd", "along", "plain", "dweight", "dbias")
-    missing = {"dtotal"} | ({"along", "plain"} if cut.resident else set())
+    missing = {"along", "plain"} if cut.resident else set()
+    missing |= set() if residual else {"dtotal"}
     missing |= set() if centered else {"mean", "plain", "dbias"}
     return compiled(
-        rows.backward, arch, cut.warps, pointers | dict.fromkeys(sums, acc), missing,
-        ACC=getattr(tl, _LONG[acc]), CENTERED=centered, RESIDENT=cut.resident, ROWS=cut.rows,
-        BLOCK=cut.block, STAGES=2, t0=16, t1=16, t2=16,
-    )  # fmt: skip
+        rows.backward, arch, launch.options(cut, "backward", itemsize(kind)),
+        pointers | dict.fromkeys(sums, acc), missing, ACC=getattr(tl, _LONG[acc]),
+        CENTERED=centered, RESIDENT=cut.resident, WHOLE=width % cut.block == 0,
+        HELD=cut.block <= launch.HELD, ROWS=cut.rows,
+        BLOCK=cut.block, STAGES=stages,
+    ) | {"planned": planned, "stages": stages}  # fmt: skip
 
 
+def itemsize(kind: str) -> int:
+    return _TYPES[kind].itemsize
+
+
+_TYPES = {
+    "bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64
+}  # fmt: skip
+WIDTHS = (256, 1000, 1024, 4096, 8192, 16384)
 _LONG = {"fp32": "float32", "fp64": "float64"}
 
 
@@ -88,20 +145,22 @@ def _accumulator(kind: str) -> str:
 
 
 CASES = [
-    (forward, 4096, "bf16", 90, True),
-    (forward, 1024, "fp32", 80, False),
+    *((d, n, "bf16", 90, True) for d in (forward, backward) for n in WIDTHS),
+    *((d, n, "fp32", 90, False) for d in (forward, backward) for n in (1024, 16384)),
+    *((d, 1024, "bf16", arch, True) for d in (forward, backward) for arch in (75, 80, 89, 100)),
+    *((d, 16384, "bf16", arch, True) for d in (forward, backward) for arch in (75, 89)),
+    *((d, n, "bf16", 90, True, True) for d in (forward, backward) for n in (1024, 4096, 16384)),
     (forward, 65536, "fp16", 90, True),
-    (backward, 4096, "bf16", 90, True),
-    (backward, 1024, "fp32", 80, False),
     (backward, 65536, "fp32", 90, True),
-    (forward, 1024, "bf16", 75, True),  # Colab's T4, which has no instructions for bfloat16
-    (backward, 1024, "bf16", 75, True),
+    (backward, 16384, "fp32", 90, True),
 ]
 
 
 def name(case: tuple) -> str:
-    direction, width, kind, arch, centered = case
-    return f"{direction.__name__} {width} {kind} sm_{arch} {'layer' if centered else 'rms'}"
+    direction, width, kind, arch, centered, *residual = case
+    norm = "layer" if centered else "rms"
+    norm += " residual" if residual else ""
+    return f"{direction.__name__} {width} {kind} sm_{arch} {norm}"
 
 
 def step(direction: str, form: str, units: int, kind: str) -> dict:
@@ -114,7 +173,7 @@ def step(direction: str, form: str, units: int, kind: str) -> dict:
     terms = FORMS[form].terms
     missing = {2: {"shift"}, 1: {"z"}, 0: {"z", "gain"}}[terms] if FORMS[form].cell else set()
     options = launch_options(FORMS[form], units, getattr(tl, _LONG[acc]))
-    warps = options.pop("num_warps")
+    warps = {"num_warps": options.pop("num_warps")}
     if direction == "forward":
         options["EPS"] = 1e-5
     return compiled(kernel, 90, warps, pointers, missing, **options)
@@ -124,7 +183,8 @@ def sums(kind: str) -> dict:
     acc = _accumulator(kind)
     pointers = dict.fromkeys(("dy", "mean", "rstd", "plain", "along"), acc) | {"a": kind}
     constants = {"ACC": getattr(tl, _LONG[acc]), "ROWS": of_columns.ROWS}
-    return compiled(of_columns.partial_sums, 90, 4, pointers, BLOCK=of_columns.COLUMNS, **constants)
+    constants |= {"BLOCK": of_columns.COLUMNS}
+    return compiled(of_columns.partial_sums, 90, {"num_warps": 4}, pointers, **constants)
 
 
 STEPS = {

@@ -4,7 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 from apart import told
+
+from layernorm.kernels import launch
 
 
 @pytest.fixture(scope="module")
@@ -14,26 +17,71 @@ def compiled():
 
 
 def test_a_row_stays_in_the_registers(compiled):
-    """Of the steps, the longest rows, backward, may leave a few values behind."""
-    for found in compiled["norms"].values():
-        assert found["spilled"] == 0
-        assert found["registers"] <= 65536 // 2  # two at once
+    """Backward, rows of 16384 may leave a few values behind, beside the sums for gain and bias,
+    which take half of all registers (RMS normalization has one sum); two may be left with a
+    residual; and of the steps, the longest rows leave some."""
+    for case, found in compiled["norms"].items():
+        most = 8 if case.startswith("backward") and "residual" in case else 0
+        if case.startswith("backward 16384") and "rms" not in case:
+            most = 128
+        assert found["spilled"] <= most, (case, found["spilled"])
     for case, found in compiled["steps"].items():
         spilled = found["spilled"]
         assert spilled <= (256 if case == "backward per_gate 4096 bf16" else 0), (case, spilled)
-        assert found["registers"] <= 65536, case
+        assert found["registers"] * found["warps"] * 32 <= 65536, case
+
+
+def test_as_many_norms_run_at_once_as_planned(compiled):
+    """Forward, two programs of rows of 16384, where one waits for memory and the other does not."""
+    for case, found in compiled["norms"].items():
+        wanted = found["planned"] if case.startswith("backward") else 2
+        assert found["programs"] >= wanted, (case, found)
+
+
+def test_a_norm_moves_no_values_between_threads_but_for_sums(compiled):
+    """Only each row's statistics, and the sums of a program at its end, change their layout."""
+    for case, found in compiled["norms"].items():
+        assert found["conversions"] <= 4, case
+        if case.startswith("forward"):
+            assert found["shared"] <= 128, (case, found["shared"])
+
+
+def test_instructions_leave_time_for_memory(compiled):
+    """A multiprocessor of an H100 issues 35 instructions for a thread while 4 bytes of an element
+    arrive or leave (3.35 TB/s, 132 multiprocessors, 1.755 GHz), 53 for 6 bytes."""
+    for case, found in compiled["norms"].items():
+        if "bf16 sm_90" in case and " 1000 " not in case and "residual" not in case:
+            most = 24 if case.startswith("forward") else 32
+            assert found["each"] <= most, (case, found["each"])
 
 
 def test_memory_is_read_and_written_16_bytes_at_a_time(compiled):
     for case, found in compiled["norms"].items():
-        assert found["wide"] >= 4, case
+        narrow = 15 if case.startswith("backward") else 0  # 3 to 5 of a row, in each stage
+        if " 1000 " not in case:
+            assert found["wide loads"] >= 4, (case, found)
+            assert found["narrow loads"] <= narrow, (case, found)
+        assert found["wide stores"] >= 1, case
     for case, found in compiled["steps"].items():
         if " 64 " not in case:  # rows shorter than that for a warp
-            assert found["wide"] >= 3, case
+            assert found["wide loads"] + found["wide stores"] >= 3, case
 
 
 def test_the_backward_pass_of_a_norm_fetches_the_next_tile_early(compiled):
     for case, found in compiled["norms"].items():
-        if case.startswith("backward") and "sm_75" not in case:  # which cannot
-            assert found["asynchronous"], case
-            assert found["shared"] <= 4 * 4096 * 4 + 2048, case  # as launch.backward counts
+        if case.startswith("backward"):
+            if "sm_75" in case:  # which cannot copy into shared memory by itself
+                continue
+            assert found["asynchronous"] == (found["stages"] > 1), case
+            assert found["stages"] == 3 or "16384" in case, case
+
+
+def test_a_program_has_at_most_1024_threads_on_amd(monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    for direction in ("forward", "backward"):
+        for width in (1, 256, 1024, 16384, 32768, 65536):
+            for itemsize in (2, 4, 8):
+                cut = launch.tile(width, direction, itemsize)
+                compiled = launch.options(cut, direction, itemsize)
+                assert set(compiled) == {"num_warps"}  # no limit of registers there
+                assert 64 * compiled["num_warps"] <= 1024

@@ -33,7 +33,7 @@ F32, F64, BF16 = torch.float32, torch.float64, torch.bfloat16
 
 def plain(name: str) -> None:
     """Several tiles per program; rows and columns missing in the last; large eps."""
-    case(name, (31, 131), F32, mean=3.0, eps=0.1)
+    case(name, (63, 131), F32, mean=3.0, eps=0.1)
 
 
 def in_blocks(name: str) -> None:
@@ -88,22 +88,25 @@ LAYER = [
     Mutant("E[x^2] - E[x]^2", far_from_zero, "error, tl.sum(a * a, 1)", "error, squares - mu * mu * count"),
     Mutant("gain's and bias's gradients swapped", plain, "tl.sum(sum_dweight, 0)", "tl.sum(sum_dbias, 0)"),
     Mutant("bias's gradient is the gain's", plain, "tl.sum(sum_dbias, 0)", "tl.sum(sum_dweight, 0)"),
-    Mutant("tail not masked in the variance", plain, "tl.where(mask, a - mu[:, None], 0.0)", "a - mu[:, None]"),
+    Mutant("tail not masked in the variance", plain, "a = tl.where(mask, a, 0.0)", "a = a + 0.0"),
     Mutant("tail of dy read as ones", plain, "g = tl.load(from_dy + column, mask=mask, other=0.0).to(ACC)\n        mu,", "g = tl.load(from_dy + column, mask=mask, other=1.0).to(ACC)\n        mu,"),
     Mutant("rows that are not there counted", plain, "g = tl.load(from_dy + column, mask=mask, other=0.0).to(ACC)\n        mu,", "g = tl.where(mask, tl.load(from_dy + column, mask=mask, other=0.0), inside.to(ACC)).to(ACC)\n        mu,"),
     Mutant("the last program's sums dropped", plain, "mask = (row < count) &", "mask = (row < count - 1) &"),
     Mutant("only a program's last tile counts", plain, "sum_dweight += g * hat", "sum_dweight = g * hat"),
     Mutant("a program skips its second tile", plain, "tl.num_programs(0), num_stages", "2 * tl.num_programs(0), num_stages"),
     Mutant("gain's gradient times the gain", plain, "if dweight is not None:\n            sum_dweight += g * hat\n", "if dweight is not None:\n            sum_dweight += g * hat * tl.load(weight + column, mask=inside, other=0.0)\n"),
-    Mutant("mean of the gradient not subtracted", plain, "if CENTERED:\n            if RESIDENT", "if False:\n            if RESIDENT"),
-    Mutant("part along x̂ not subtracted", plain, "gradient = g - hat * mean_along", "gradient = g"),
+    Mutant("mean of the gradient not subtracted", plain, "if CENTERED:\n            gradient -=", "if False:\n            gradient -="),
+    Mutant("part along x̂ not subtracted", plain, "gradient = g - hat * mean_along[:, None]", "gradient = g"),
     Mutant("mean over the block, not the row", plain, "tl.sum(a, 1) / count", "tl.sum(a, 1) / a.shape[1]"),
-    Mutant("centered once", hard, "a = tl.where(mask, a - error[:, None], 0.0)", "error = tl.zeros_like(mu)"),
+    Mutant("centered once", hard, "a = _deviations(a, error, mask, WHOLE)", "error = tl.zeros_like(mu)"),
     Mutant("the gradient forgets the mean's error", hard, "hat = (hat - mu - error) * scale", "hat = (hat - mu) * scale"),
     Mutant("overflow to zeros", overflow, 'tl.where(variance == float("inf"), float("nan"), tl.rsqrt(variance + EPS))', "tl.rsqrt(variance + EPS)"),
     Mutant("moments merged without their distance", in_blocks, " + off * off * share * start", ""),
     Mutant("the last block counts like the others", in_blocks, "here = tl.minimum(width - start, BLOCK)", "here = tl.minimum(width, BLOCK)"),
     Mutant("a block's mean along x̂ only", in_blocks, "sum_along += tl.sum(hat * g, 1)", "sum_along = tl.sum(hat * g, 1)"),
+    Mutant("the two means swapped", plain, "mean_along, mean_plain = tl.split", "mean_plain, mean_along = tl.split"),
+    Mutant("rows with a tail taken for whole", plain, "if not WHOLE:\n        a =", "if False:\n        a ="),
+    Mutant("both sums from the first half", plain, "tl.program_id(1).to(tl.int64) * count * width", "0 * tl.program_id(1).to(tl.int64) * count * width"),
     Mutant("blocks share the first block's gain", in_blocks, "column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]\n    inside", "column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]\n    weight = weight if weight is None else weight - tl.program_id(1) * BLOCK\n    inside"),
     Mutant("the norm of the sum before rounding", rounded_sum, "a = (a.to(ACC) + b.to(ACC)).to(a.dtype)", "a = a.to(ACC) + b.to(ACC)"),
     Mutant("residual forgotten in the norm", with_residual, "a = (a.to(ACC) + b.to(ACC)).to(a.dtype)", "a = a"),
@@ -112,11 +115,11 @@ LAYER = [
     Mutant("steps in the wrong order", steps, "(outer // n1) * s0 + (outer % n1) * s1", "(outer // n1) * s1 + (outer % n1) * s0"),
 ]  # fmt: skip
 RMS = [
-    Mutant("tail of x read as ones", plain, "a = tl.load(from_x + column, mask=mask, other=0.0)", "a = tl.load(from_x + column, mask=mask, other=1.0)", "rms_norm"),
+    Mutant("tail of x read as ones", plain, "a = tl.load(from_x + column, mask=mask, other=0.0,", "a = tl.load(from_x + column, mask=mask, other=1.0,", "rms_norm"),
     Mutant("eps outside the root", plain, "tl.rsqrt(variance + EPS)", "1 / (tl.sqrt(variance) + EPS)", "rms_norm"),
-    Mutant("mean subtracted", plain, "mu = error", "a = tl.where(mask, a - mu[:, None], 0.0)", "rms_norm"),
+    Mutant("mean subtracted", plain, "mu = error", "a = _deviations(a, mu, mask, WHOLE)", "rms_norm"),
     Mutant("overflow to zeros", overflow, 'tl.where(variance == float("inf"), float("nan"), tl.rsqrt(variance + EPS))', "tl.rsqrt(variance + EPS)", "rms_norm"),
-    Mutant("mean of the gradient subtracted", plain, "if CENTERED:\n            if RESIDENT", "if True:\n            if RESIDENT", "rms_norm"),
+    Mutant("mean of the gradient subtracted", plain, "mean_along = tl.sum(hat * g, 1) / width\n", "mean_along = tl.sum(hat * g, 1) / width\n            g -= tl.sum(g, 1)[:, None] / width\n", "rms_norm"),
     Mutant("a program's sums dropped", plain, "mask = (row < count) &", "mask = (row < count - 1) &", "rms_norm"),
     Mutant("part along x̂ from the first block", in_blocks, "sum_along += tl.sum(hat * g, 1)", "sum_along += tl.where(start == 0, tl.sum(hat * g, 1), 0.0)", "rms_norm"),
 ]  # fmt: skip

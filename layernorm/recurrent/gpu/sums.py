@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from layernorm.kernels import launch, rows
+from layernorm.kernels import launch
 
 ROWS, COLUMNS = 16, 64  # of a tile
 AT_ONCE = 8  # programs of a multiprocessor
@@ -56,15 +56,12 @@ def column_sums(
     blocks = triton.cdiv(width, COLUMNS)
     at_once = max(1, AT_ONCE * launch._chip(dy.device).multiprocessors // blocks)
     programs = min(triton.cdiv(count, ROWS), at_once)
-    partial = [dy.new_empty(programs, width) for _ in range(1 if a is None else 2)]
+    partial = dy.new_empty(1 if a is None else 2, programs, width)
     partial_sums[(programs, blocks)](
         dy, a, mean, rstd, partial[0], None if a is None else partial[1], count, width,
         dy.stride(0), 0 if a is None else a.stride(0), *((0, 0) if a is None else mean.stride()),
         ACC=acc, ROWS=ROWS, BLOCK=COLUMNS,
     )  # fmt: skip
-    totals = [torch.empty_like(part[0]) for part in partial]
-    for part, total in zip(partial, totals, strict=True):
-        rows.add_up[(triton.cdiv(width, launch.COLUMNS),)](
-            part, total, programs, width, ACC=acc, ROWS=32, BLOCK=launch.COLUMNS
-        )
+    totals = list(torch.empty_like(partial[:, 0]))
+    launch.add_up(partial, totals)
     return totals[0], totals[1] if a is not None else None
