@@ -8,8 +8,6 @@ once; `each` is a thread's instructions for an element, backward of the loop ove
 
 import sys
 
-import kernel_compile
-
 from layernorm.kernels import launch
 
 COLUMNS = (
@@ -20,6 +18,8 @@ COLUMNS = (
 
 def row(direction: str, width: int, kind: str, arch: int) -> list:
     """A line of the table."""
+    import kernel_compile  # beside this program
+
     found = getattr(kernel_compile, direction)(width, kind, arch, True)
     cut = launch.tile(width, direction, kernel_compile.itemsize(kind))
     tile = f"{cut.rows} x {cut.block}"
