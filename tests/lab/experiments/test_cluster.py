@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,7 +38,7 @@ if __name__ == "__main__":
     place = {"host": "127.0.0.1", "dashboard_address": None}
     with LocalCluster(n_workers=2, threads_per_worker=1, **place) as nodes, Client(nodes) as client:
         outcome = carry_out(sweep, workers=client.get_executor())
-    print([(f.config.arm, f.config.seed, f.reason) for f in outcome.failed.values()])
+    print(sorted((f.config.arm, f.config.seed, f.reason) for f in outcome.failed.values()))
 """
 SLOW = {"updates": 8000, "evaluations": 10}  # seconds, with a checkpoint every two
 REASONS = {
@@ -177,6 +178,7 @@ def refused(nodes, *words, **env):
         env=nodes.env | env,
         capture_output=True,
         text=True,
+        cwd=nodes.folder,  # not that of the package
     )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
@@ -206,14 +208,12 @@ def test_another_token_is_refused_in_one_line(nodes):
 def test_a_node_with_other_code_is_refused(nodes, tmp_path):
     """Its package differs from this one's by a comment."""
     [folder] = importlib.util.find_spec("layernorm").submodule_search_locations
-    (tmp_path / "other").mkdir()
-    for name in os.listdir(folder):
-        if name != "__init__.py":
-            os.makedirs(tmp_path / "other" / "layernorm", exist_ok=True)
-            os.symlink(os.path.join(folder, name), tmp_path / "other" / "layernorm" / name)
-    code = tmp_path / "other" / "layernorm" / "__init__.py"
-    with open(os.path.join(folder, "__init__.py")) as file:
-        code.write_text(file.read() + "\n# other\n")
+    other = tmp_path / "other" / "layernorm"
+    shutil.copytree(folder, other, copy_function=os.symlink)
+    code = other / "__init__.py"
+    changed = code.read_text() + "# other\n"
+    code.unlink()
+    code.write_text(changed)
     path = os.pathsep.join([str(tmp_path / "other"), nodes.env["PYTHONPATH"]])
     line = refused(nodes, "--cluster", nodes.address, PYTHONPATH=path)
     assert "of the cluster has layernorm " in line
