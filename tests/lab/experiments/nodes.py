@@ -41,7 +41,6 @@ class Nodes:
             "TOY_EXPERIMENT": "1",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(20),
-            **dict.fromkeys(WAITS, str(PATIENCE)),
         }
         head = ["--head", f"--port={self.port}", "--include-dashboard=false"]
         self._start(*head, f"--temp-dir={folder}/r")
@@ -57,7 +56,7 @@ class Nodes:
             with log.open("w") as file:
                 node = subprocess.Popen(
                     [*command, *LITTLE],
-                    env=self.env,
+                    env=self.env | dict.fromkeys(WAITS, str(PATIENCE)),
                     stdout=file,
                     stderr=file,
                     start_new_session=True,
