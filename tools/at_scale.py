@@ -16,6 +16,7 @@ import heapq
 import io
 import itertools
 import os
+import pickle
 import random
 import resource
 import sys
@@ -84,8 +85,8 @@ class Cluster(Executor):
     """Simulated nodes, one run each, with a clock that stands while the engine computes.
 
     Runs take `seconds` on average (log-normal, with a standard deviation of the logarithm of 0.5).
-    A node fails after `between` seconds of work on average (exponential) and is back `repair` later;
-    its run goes on elsewhere from its last checkpoint, at most `RETRIES` times.
+    A node fails after `between` seconds of work on average (exponential) and is back after
+    `repair`; its run goes on elsewhere from its last checkpoint, at most `RETRIES` times.
     """
 
     nodes: int
@@ -113,7 +114,7 @@ class Cluster(Executor):
 
     def step(self) -> None:
         """Start runs on free nodes; then let the next thing happen."""
-        began = time.perf_counter()
+        began = time.process_time()
         while self.free and self.waiting:
             self.free -= 1
             future, config, need, failed = self.waiting.popleft()
@@ -123,10 +124,12 @@ class Cluster(Executor):
             self._at(took, functools.partial(self._end, future, config, need, took, failed, ends))
         self.now, _, happens = heapq.heappop(self.events)
         ended = happens()
-        self.spent += time.perf_counter() - began
+        self.spent += time.process_time() - began
         if ended is not None:
             future, record = ended
-            future.set_result(record) if record else future.set_exception(RuntimeError("nodes died"))
+            future.set_result(record) if record else future.set_exception(
+                RuntimeError("nodes died")
+            )
 
     def _at(self, delay: float, happens: Callable) -> None:
         heapq.heappush(self.events, (self.now + delay, next(self.order), happens))
@@ -164,19 +167,24 @@ class Answers:
 
 
 @functools.cache
-def _here() -> dict:
-    return records.environment()
-
-
-def made_up(config: Config, readings: int = 101) -> records.Record:
-    """A record as large as one of a run whose curves are read so often."""
+def _sent(readings: int = 101) -> bytes:
+    """A record as a worker sends it, of curves that were read so often."""
     curves = {n: {"step": list(range(readings)), "value": [0.5 + i for i in range(readings)]}
               for n in (*CURVES, "batch_loss")}  # fmt: skip
-    chance = random.Random(config.key())
-    final = {name: chance.random() for n in CURVES for name in (n, f"mean_{n}", f"best_{n}")}
+    final = {name: 0.5 for n in CURVES for name in (n, f"mean_{n}", f"best_{n}")}
     result = {"curves": curves, "final": final, "diverged_at": None}
-    config = {**config.plain(), "data": "0" * 64}
-    return records.Record(config, result, {"seconds_per_update": 1e-3}, _here(), "0" * 64)
+    config = EXPERIMENT.config("book", "arm0", SEEDS, learning_rate=0.01)
+    of = EXPERIMENT.document(config)
+    made = records.Record(of, result, {"seconds_per_update": 1e-3}, records.environment(), "0" * 64)
+    return pickle.dumps(made)
+
+
+def made_up(config: Config) -> records.Record:
+    """The record of a run, with metrics drawn at random."""
+    record, chance = pickle.loads(_sent()), random.Random(config.key())
+    record.config.update(EXPERIMENT.document(config))
+    record.result["final"].update({name: chance.random() for name in record.result["final"]})
+    return record
 
 
 @contextlib.contextmanager
@@ -240,12 +248,12 @@ def of_a_sweep(arms: int, seeds: int, cluster: Cluster) -> Found:
     before = _peak()
     plan = Sweep("empty", "book", (), tuple(range(SEEDS, SEEDS + seeds)), by_heart=False)
     with tempfile.TemporaryDirectory() as root, counted() as operations:
-        elsewhere = mock.patch.object(records, "save", lambda record, root: None)
-        queue = mock.patch.object(sweep, "SimpleQueue", lambda: Answers(cluster))
+        elsewhere = mock.patch.object(records, "save")
+        queue = mock.patch.object(sweep, "SimpleQueue", return_value=Answers(cluster))
         with elsewhere, queue:  # the worker's operations are counted apart
-            began = time.perf_counter()
+            began = time.process_time()
             outcome = sweep.carry_out(plan, workers=cluster, root=root)
-            took = time.perf_counter() - began - cluster.spent
+            took = time.process_time() - began - cluster.spent
     runs, failed = len(outcome.done), len(outcome.failed)
     return Found(runs, failed, took, _peak() - before, operations.total(), cluster)
 
@@ -270,11 +278,12 @@ def main() -> None:
     for shape in args.sweeps.split(","):
         cluster = Cluster(args.nodes, 60 * args.minutes, 86400 * args.days)
         of = of_a_sweep(*map(int, shape.split("x")), cluster)
-        each = 1e3 / of.runs
-        print(f"{shape:<12} {of.runs:>6}  {each * of.seconds:>13.2f}  {of.operations / of.runs:>14.1f}"
-              f"  {each * of.megabytes:>12.1f}  {cluster.now / 3600:>5.1f}"
-              f"  {cluster.worked / cluster.nodes / cluster.now:>4.0%}  {cluster.failures:>8}"
-              f"  {cluster.lost / 3600:>6.1f}  {cluster.given_up:>8}", flush=True)  # fmt: skip
+        each, hours = 1e3 / of.runs, cluster.now / 3600
+        cells = [f"{shape:<12}", f"{of.runs:>6}", f"{each * of.seconds:>13.2f}"]
+        cells += [f"{of.operations / of.runs:>14.1f}", f"{each * of.megabytes:>12.1f}"]
+        cells += [f"{hours:>5.1f}", f"{cluster.worked / cluster.nodes / cluster.now:>4.0%}"]
+        cells += [f"{cluster.failures:>8}", f"{cluster.lost / 3600:>6.1f}"]
+        print("  ".join([*cells, f"{cluster.given_up:>8}"]), flush=True)
 
 
 if __name__ == "__main__":
