@@ -15,6 +15,7 @@ import functools
 import heapq
 import io
 import itertools
+import multiprocessing
 import os
 import pickle
 import random
@@ -23,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
@@ -277,7 +278,9 @@ def main() -> None:
           "  failures  lost h  given up")  # fmt: skip
     for shape in args.sweeps.split(","):
         cluster = Cluster(args.nodes, 60 * args.minutes, 86400 * args.days)
-        of = of_a_sweep(*map(int, shape.split("x")), cluster)
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as own:  # own peak
+            of = own.submit(of_a_sweep, *map(int, shape.split("x")), cluster).result()
+        cluster = of.cluster
         each, hours = 1e3 / of.runs, cluster.now / 3600
         cells = [f"{shape:<12}", f"{of.runs:>6}", f"{each * of.seconds:>13.2f}"]
         cells += [f"{of.operations / of.runs:>14.1f}", f"{each * of.megabytes:>12.1f}"]
