@@ -149,6 +149,28 @@ def bench_training(
     show(plan, rows, [training.table(rows)], problems(rows), as_json)
 
 
+@app.command("workers")
+def bench_workers(
+    what: Annotated[str | None, typer.Option(help="updates, sweeps. Default: both.")] = None,
+    quick: Quick = False,
+    again: Again = False,
+    as_json: AsJson = None,
+    profile: Profile = None,
+) -> None:
+    """Time updates shared by 1, 2 and 4 processes, and sweeps by the engines installed here.
+
+    A shared update must first have the gradient of one process in float64, and a sweep the results
+    of runs made alone. Overhead is the time of a sweep's run by one process over one made alone.
+    """
+    from layernorm.lab.benchmarks import workers
+    from layernorm.lab.benchmarks.measure.table import problems
+
+    plan = workers.plan(what, quick, profile)
+    use_threads(1)
+    rows = measured(plan, again, as_json)
+    show(plan, rows, workers.tables(rows), problems(rows), as_json)
+
+
 @app.command("norms")
 def bench_norms(
     quick: Quick = False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite, sqrt
@@ -17,6 +17,7 @@ from layernorm.lab.experiments.experiment import TUNING_SEED, Config, Experiment
 from layernorm.lab.records import Record
 
 Rates = Mapping[str, list[float]]  # by arm: its own, the next best one; empty before they are known
+Tried = Mapping[str, Collection[float]]  # by arm
 EXTENSIONS = 3  # how often a grid of learning rates grows where an edge wins
 
 
@@ -83,9 +84,9 @@ class Sweep:
         return self.scale.first if self.seeds == self.scale.seeds else None
 
     def config(self, arm: str, seed: int, rate: float, **options: object) -> Config:
-        values = {**self.options, "learning_rate": rate, **options}
-        asked = arm, seed, repr(values)
+        asked = arm, seed, rate, repr(options)
         if asked not in self._made:
+            values = {**self.options, "learning_rate": rate, **options}
             self._made[asked] = self.plan.config(self.profile, arm, seed, **values)
         return self._made[asked]
 
@@ -118,15 +119,21 @@ class Sweep:
         every = self.scale.first is None or arm in primary
         return self.scale.tuning_seeds[: None if every else 1]
 
-    def _tuned(self, done: Mapping[str, Record], arm: str) -> dict[float, list[float]]:
-        """The learning rates that were tried with all tuning seeds, with what judges each."""
-        tried = set(self.scale.learning_rates)
+    def _tried(self, done: Mapping[str, Record]) -> Tried:
+        """The learning rates of the tuning runs that are done; it takes a look at every run."""
+        tried: dict[str, set[float]] = {}
         for run in done.values():
-            of = run.config
-            if (of["profile"], of["arm"]) == (f"{self.profile}_tuning", arm):
-                tried.add(of["options"]["learning_rate"])
+            if run.config["profile"] == f"{self.profile}_tuning":
+                rates = tried.setdefault(run.config["arm"], set())
+                rates.add(run.config["options"]["learning_rate"])
+        return tried
+
+    def _tuned(
+        self, done: Mapping[str, Record], arm: str, tried: Tried
+    ) -> dict[float, list[float]]:
+        """The learning rates that were tried with all tuning seeds, with what judges each."""
         found = {}
-        for rate in sorted(tried):
+        for rate in sorted({*self.scale.learning_rates, *tried.get(arm, ())}):
             keys = [self._tuning(arm, seed, rate).key() for seed in self._tuning_seeds(arm)]
             if all(key in done for key in keys):
                 found[rate] = [metric(done[key], self.plan.tuned_on) for key in keys]
@@ -135,10 +142,13 @@ class Sweep:
     def rates(self, done: Mapping[str, Record], arm: str) -> list[float]:
         """The arm's learning rate, then, where seeds are planned, the next best one if it is within
         one standard error of the seeds' differences; empty while tuning is not done."""
+        return self._rates(done, arm, self._tried(done))
+
+    def _rates(self, done: Mapping[str, Record], arm: str, tried: Tried) -> list[float]:
         if not self.scale.learning_rates or "learning_rate" in self.options:
             default = self.plan.config(self.profile, arm, 0, **self.options)
             return [default.options.learning_rate]
-        values = self._tuned(done, self.tuned_as(arm))
+        values = self._tuned(done, self.tuned_as(arm), tried)
         if self._more_rates(values):
             return []
         rate, *others = ranked(values)
@@ -170,16 +180,19 @@ class Sweep:
     def wanted(self, done: Mapping[str, Record]) -> list[Config]:
         """The runs that can be started now, given those done (by key)."""
         wanted: dict[str, Config] = {}
-        chosen = self._chosen(done)
+        chosen = self._chosen(done, tried := self._tried(done))
         counts = self._counts(done, chosen)
         for arm, rates in chosen.items():
-            configs = self._finals(arm, rates, counts[arm]) if rates else self._to_tune(done, arm)
+            if rates:
+                configs = self._finals(arm, rates, counts[arm])
+            else:
+                configs = self._to_tune(done, arm, tried)
             wanted |= {key: config for config in configs if (key := config.key()) not in done}
         return list(wanted.values())
 
-    def _to_tune(self, done: Mapping[str, Record], arm: str) -> Iterator[Config]:
+    def _to_tune(self, done: Mapping[str, Record], arm: str, tried: Tried) -> Iterator[Config]:
         source = self.tuned_as(arm)
-        for rate in self._more_rates(self._tuned(done, source)):
+        for rate in self._more_rates(self._tuned(done, source, tried)):
             for seed in self._tuning_seeds(source):
                 yield self._tuning(source, seed, rate)
 
@@ -200,9 +213,10 @@ class Sweep:
             for seed in self.seeds[:count]
         ]
 
-    def _chosen(self, done: Mapping[str, Record]) -> Rates:
+    def _chosen(self, done: Mapping[str, Record], tried: Tried | None = None) -> Rates:
         """Each arm's learning rates, as `rates` gives them."""
-        return {arm: self.rates(done, arm) for arm in self.arms}
+        tried = self._tried(done) if tried is None else tried
+        return {arm: self._rates(done, arm, tried) for arm in self.arms}
 
     def counts(self, done: Mapping[str, Record]) -> dict[str, int]:
         """The number of seeds of each arm; of the first stage, until that one is done."""
@@ -229,8 +243,9 @@ class Sweep:
         """All runs that the comparison rests on, as far as they are done."""
         chosen = self._chosen(done)
         yield from self._done(done, self._counts(done, chosen), chosen, self._finals)
+        tried = self._tried(done)
         for arm in map(self.tuned_as, self.arms):
-            for rate in self._tuned(done, arm):
+            for rate in self._tuned(done, arm, tried):
                 keys = (self._tuning(arm, seed, rate).key() for seed in self._tuning_seeds(arm))
                 yield from map(done.__getitem__, keys)
 

@@ -84,15 +84,19 @@ def test_a_batch_that_cannot_be_divided_is_refused(two, tmp_path):
         two.ask(2, sharing.run, sharing.config("layer-4", batch_size=9), tmp_path)
 
 
-def task(name):
+def small(name, **others):
+    """A configuration of few units and examples, in batches of eight."""
     fields = get(name).options.model_fields
     options = {option: v for option, v in SMALL.items() if option in fields}
     if "hidden" in fields and isinstance(fields["hidden"].default, tuple):
         options["hidden"] = [9] * len(fields["hidden"].default)
     arm = next(a for a in get(name).profile("book").arms if a.startswith(("none", "layer", "pre")))
-    config = get(name).config("book", arm, 0, **{**options, "batch_size": 8})
+    return get(name).config("book", arm, 0, **{**options, "batch_size": 8, **others})
+
+
+def task(name):
     torch.manual_seed(0)
-    return get(name).task(config.options, 0, torch.device("cpu"))
+    return get(name).task(small(name).options, 0, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -110,6 +114,23 @@ def test_the_mean_of_the_parts_losses_is_that_of_the_batch(name):
         loss, *of_parts = map(float, losses)
         assert sum(of_parts) / 2 == pytest.approx(loss, rel=1e-5)
         assert abs(of_parts[0] - of_parts[1]) > 1e-6  # they are not the same examples
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in REFUSED])
+def test_every_experiment_that_can_be_divided_makes_one_record(two, name, tmp_path):
+    """By its own trainer, where it has one; interrupted after its second update, it goes on."""
+    config = small(name, updates=4, evaluations=2)
+    [whole, other] = two.ask(2, sharing.run, config, tmp_path / "whole")
+    assert whole.result == other.result
+    with pytest.raises(InterruptedError):
+        two.ask(2, sharing.run, config, tmp_path / "parts", 4)
+    [kept] = (tmp_path / "parts").rglob("*.checkpoint")
+    [parts, _] = two.ask(2, sharing.run, config, tmp_path / "parts")
+    assert parts.result == whole.result
+    [file] = (tmp_path / "parts").rglob("*.json")
+    record = records.read(file)
+    assert (record.config["options"]["workers"], kept.exists()) == (2, False)
+    assert whole.result["curves"]["batch_loss"]["step"] == [2, 4]
 
 
 @pytest.mark.parametrize(("processes", "arm"), [(2, "layer-4"), (4, "layer-4"), (4, "batch-4")])

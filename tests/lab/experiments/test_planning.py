@@ -456,3 +456,24 @@ def test_a_plan_that_is_not_run_yet_is_the_one_before_for_what_is_published(plan
     assert Sweep("toy", "book").first == TWO_STAGES["first"]
     published.append(of_seed(of("book", "none", 10, learning_rate=0.1)))
     assert Sweep("toy", "book", published=True).seeds == TWO_STAGES["seeds"]
+
+
+class Looked(dict):
+    """Counts how often all runs are looked at."""
+
+    times = 0
+
+    def values(self):
+        Looked.times += 1
+        return super().values()
+
+
+def test_the_plan_looks_at_all_runs_once_however_many_arms_there_are(monkeypatch):
+    monkeypatch.setattr(Looked, "times", 0)
+    sweep = Sweep("toy", "book")
+    _, done = carried_out(sweep, lambda config: ran(config, config.options.learning_rate))
+    looked = Looked(done)
+    assert sweep.wanted(looked) == []
+    assert Looked.times == 1
+    list(sweep.used(looked))
+    assert Looked.times == 3  # for the rates that are chosen, and for those that were tried

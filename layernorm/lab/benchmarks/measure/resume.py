@@ -34,7 +34,8 @@ CRASHED = "crashed: the process that measured it was killed or crashed"
 TIMES = ("seconds", "p20", "p80", "ratio", "ratio_low", "ratio_high", "bandwidth", "roof")
 SIZES = ("peak_memory", "held_memory", "resident_memory")
 PEERS = ("liger-kernel", "apex", "transformer-engine", "quack-kernels", "flash-attn")
-OUTCOME = ("baseline", "rounds", "status", "path")  # options that do not tell what was measured
+# Options that do not tell what was measured.
+OUTCOME = ("baseline", "rounds", "status", "path", "operations", "bytes", "apart")
 
 
 def run(

@@ -1,0 +1,81 @@
+"""The plan and the tables of `layernorm bench workers`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from layernorm.lab.benchmarks.measure import resume
+from layernorm.lab.benchmarks.measure.case import Row
+from layernorm.lab.benchmarks.measure.resume import Plan
+from layernorm.lab.benchmarks.measure.table import Table, ratio
+from layernorm.lab.benchmarks.measure.words import some_of
+from layernorm.lab.benchmarks.workers import runs, updates
+from layernorm.lab.benchmarks.workers.runs import RunsCase
+from layernorm.lab.benchmarks.workers.updates import UpdatesCase, parts_of
+
+WHAT = ("updates", "sweeps")
+WORKERS = ["implementation", "ms/update", "speed-up", "operations", "bytes", "gradient off by"]
+SWEEPS = ["runs", "implementation", "ms/run", "overhead, ms/run", "ratio [95% interval]"]
+
+
+def plan(what: str | None = None, quick: bool = False, profile: str | None = None) -> Plan:
+    """The cases of these words, `updates` and `sweeps`; None: both.
+
+    Raises:
+        ValueError: naming the option, what was expected, what came and what was probably meant.
+    """
+    names = some_of("what", what, WHAT, WHAT)
+    few = {"rounds": 6} if quick else {}
+    cases = {
+        "updates": UpdatesCase("digits", updates.SHAPE, profile=profile, **few),
+        "sweeps": RunsCase("runs", (runs.RUNS,), profile=profile, **few),
+    }
+    return tuple(cases[name] for name in names)
+
+
+def recorded(benchmark: str = "workers", profile: str = "cpu") -> list[Row]:
+    """The rows of the records there are, in the order in which they are measured."""
+    names = updates.NAMES if benchmark == "workers" else runs.NAMES
+    found = resume.recorded(benchmark, profile)
+    return sorted(found, key=lambda row: (row.machine, names.index(row.implementation)))
+
+
+def tables(rows: Sequence[Row]) -> list[Table]:
+    """One table of updates and one of sweeps, as far as there are rows."""
+    shared = [row for row in rows if row.benchmark == "workers"]
+    swept = [row for row in rows if row.benchmark == "sweeps"]
+    found = [Table(WORKERS, [_update(row, shared) for row in shared])] if shared else []
+    return found + ([Table(SWEEPS, [_sweep(row, swept) for row in swept])] if swept else [])
+
+
+def speedup(row: Row, rows: Sequence[Row]) -> float | None:
+    """The time of one worker with the same method over that of several."""
+    ones = {(r.machine, r.method): r.seconds for r in rows if parts_of(r.implementation)[1] == 1}
+    one = ones.get((row.machine, row.method))
+    return None if row.seconds is None or one is None else one / row.seconds
+
+
+def _update(row: Row, rows: Sequence[Row]) -> list[str]:
+    if row.seconds is None:
+        return [row.implementation, row.status, "", "", "", ""]
+    faster, told = speedup(row, rows), row.options
+    return [
+        row.implementation,
+        f"{1e3 * row.seconds:.1f}",
+        "" if faster is None else f"{faster:.2f}",
+        f"{told['operations']}",
+        f"{told['bytes']:,}",
+        f"{told['apart']:.1g}",
+    ]
+
+
+def _sweep(row: Row, rows: Sequence[Row]) -> list[str]:
+    count = row.shape[0]
+    if row.seconds is None:
+        return [str(count), row.implementation, row.status, "", ""]
+    alone = {r.machine: r.seconds for r in rows if r.implementation == runs.ALONE}
+    one, each = alone.get(row.machine), 1e3 / count
+    more = (
+        "" if one is None or row.implementation[-1] != "1" else f"{each * (row.seconds - one):.1f}"
+    )
+    return [str(count), row.implementation, f"{each * row.seconds:.1f}", more, ratio(row)]

@@ -1,0 +1,172 @@
+"""Runs of one update, handed by a sweep to the executors that `carry_out` takes."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from layernorm.lab import records
+from layernorm.lab.benchmarks.measure.case import Case, Trial
+from layernorm.lab.benchmarks.measure.gate import Verdict
+from layernorm.lab.benchmarks.measure.words import one_of
+from layernorm.lab.experiments import run, sweep
+from layernorm.lab.experiments.planning import Sweep
+
+ALONE = "alone"  # one after another in this process, without a sweep
+RUNS = 16
+FIRST = 2000  # the first seed
+SMALL = {"updates": 1, "evaluations": 1, "learning_rate": 1e-3, "hidden": [8]}
+
+
+@contextlib.contextmanager
+def joblib(workers: int) -> Iterator[Executor]:
+    from joblib.externals.loky import get_reusable_executor
+
+    pool = get_reusable_executor(workers)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True)
+
+
+@contextlib.contextmanager
+def dask(workers: int) -> Iterator[Executor]:
+    from dask.distributed import Client, LocalCluster
+
+    place = {"host": "127.0.0.1", "dashboard_address": None}
+    nodes = LocalCluster(n_workers=workers, threads_per_worker=1, **place)
+    with nodes, Client(nodes) as client:
+        yield client.get_executor()
+
+
+@contextlib.contextmanager
+def ray(workers: int) -> Iterator[Executor]:
+    """A node of this machine with so many CPUs."""
+    import ray as engine
+
+    from layernorm.lab.experiments.cluster import RayExecutor
+
+    little = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    engine.init(num_cpus=workers, object_store_memory=80_000_000, **little)
+    try:
+        with RayExecutor() as cluster:
+            yield cluster
+    finally:
+        engine.shutdown()
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A kind of executor: the package that it needs, and how so many processes are opened."""
+
+    package: str
+    open: Callable[[int], contextlib.AbstractContextManager[Executor]]
+
+
+ENGINES = {
+    "pool": Engine("concurrent", lambda workers: sweep._pool(workers, 1)),
+    "joblib": Engine("joblib", joblib),
+    "dask": Engine("distributed", dask),
+    "ray": Engine("ray", ray),
+}
+NAMES = (ALONE, *(f"{engine}/{n}" for engine in ENGINES for n in (1, 2)))
+
+
+def here() -> tuple[str, ...]:
+    """The implementations whose package is installed."""
+
+    def installed(name: str) -> bool:
+        engine = ENGINES.get(name.partition("/")[0])
+        return engine is None or importlib.util.find_spec(engine.package) is not None
+
+    return tuple(filter(installed, NAMES))
+
+
+@dataclass(frozen=True)
+class RunsCase(Case):
+    """A sweep of `shape[0]` runs of one update each, by executors of one or two processes that are
+    there already; `alone` makes the same runs without a sweep. All must give the same results, bit
+    for bit. Times are those of the whole sweep."""
+
+    mode: str = "sweep"
+    rounds: int = 7
+    sample_seconds: float = 0.1
+    opened: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    MODES: ClassVar[tuple[str, ...]] = ("sweep",)
+    counts_peak: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "implementations", self.implementations or here())
+
+    @property
+    def benchmark(self) -> str:
+        return "sweeps"
+
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        return (ALONE,)
+
+    @property
+    def threads(self) -> int:
+        return 1
+
+    def method(self, name: str) -> str:
+        return "none"
+
+    def check(self) -> None:
+        if len(self.shape) != 1 or not 0 < self.shape[0] <= 10_000:
+            raise ValueError(f"shape: expected (runs,), from 1 to 10,000 of them, got {self.shape}")
+        for name in self.implementations:
+            one_of("implementations", name, NAMES)
+        super().check()
+
+    @property
+    def sweep(self) -> Sweep:
+        seeds = tuple(range(FIRST, FIRST + self.shape[0]))
+        return Sweep("batch_size", "book", ("none-128",), seeds, SMALL, by_heart=False)
+
+    @contextlib.contextmanager
+    def setting(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            self.opened.update(stack=stack, folder=Path(folder))
+            yield
+        self.opened.clear()
+
+    def prepare(self) -> Callable[[str], Trial]:
+        configs = self.sweep.wanted({})
+        results: dict[str, Any] = {}
+
+        def trial(name: str) -> Trial:
+            pool = None
+            if name != ALONE:
+                kind, _, workers = name.partition("/")
+                pool = self.opened["stack"].enter_context(ENGINES[kind].open(int(workers)))
+
+            def call() -> None:
+                root = Path(tempfile.mkdtemp(dir=self.opened["folder"]))
+                with records.only_own(root):
+                    if pool is None:
+                        done = {c.key(): run.train(c, device="cpu", root=root) for c in configs}
+                    else:
+                        made = sweep.carry_out(self.sweep, workers=pool, device="cpu", root=root)
+                        done = made.done
+                results[name] = {key: record.result for key, record in done.items()}
+
+            def judge(call: Callable[[], object]) -> Verdict:
+                call()
+                results.setdefault("", results[name])  # those of the first one, `alone`
+                if results[name] == results[""] and len(results[name]) == len(configs):
+                    return Verdict()
+                return Verdict(float("inf"), "its runs have other results than those made alone")
+
+            return Trial(call, judge)
+
+        return trial
