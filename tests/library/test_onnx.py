@@ -207,6 +207,7 @@ def jobs() -> dict[str, Callable[[], None]]:
         "gru bidirectional": partial(layer, "gru", 8, 2, bidirectional=True, bias=False),
         "gru joint": partial(layer, "gru_variant", 1, update_bias=1.0),
         "gru stacked": partial(layer, "gru_variant", 4, 2, variant="stacked", bidirectional=True),
+        "gru per gate": partial(layer, "gru_variant", 3, variant="per_gate"),
         "rnn float32": partial(layer, "rnn", 1, dtype=torch.float32),
         "rnn relu": partial(layer, "rnn", 2, 2, num_layers=2, nonlinearity="relu", bias=False),
         "lstm states": partial(with_states, "lstm"),
