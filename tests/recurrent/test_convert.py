@@ -180,8 +180,8 @@ def test_hastes_module_and_options():
     y, last = layer(X.transpose(0, 1))
     x, h, c = ARRAYS
     same((y.transpose(0, 1), last), hastes_lstm(x, arrays(HASTE), 0 * h, 0 * c))
-    module.zoneout = 0.1
-    with pytest.raises(ValueError, match=r"zoneout=0\.1"):
+    module.zoneout = 1.1
+    with pytest.raises(ValueError, match=r"zoneout must be a probability, .*got 1\.1"):
         convert.from_haste(module)
 
 
