@@ -8,7 +8,7 @@ which a file in float64 shows in its ninth digit.
 What may have any size in the file, where `dynamic_shapes` names it:
 
     LayerNormLSTM, LayerNormGRU (its Variant), LayerNormRNN,
-    BatchNormLSTM                                               batch and length
+    with zoneout, BatchNormLSTM                                 batch and length
     their cells                                                 batch
     LayerNorm, RMSNorm, WeightNormLinear, DynamicTanh, Erf      every dimension before the units
     BatchNorm, GroupNorm, InstanceNorm                          batch and positions
@@ -42,6 +42,7 @@ from layernorm.recurrent import (
     layers,
     resets,
     variants,
+    zoneout,
 )
 from layernorm.recurrent.step_norm import StepNorm
 
@@ -110,6 +111,7 @@ def _exportable() -> Iterator[None]:
         (BatchNormLSTM, "_stack", layers.Layer._stack),
         (BatchNormLSTM, "_sequence", _batch_norm_scan),
         (LayerNormGRUVariant, "_sequence", _variant_scan),
+        (zoneout._Zoneout, "_sequence", _zoneout_scan),
     ]
     before = [getattr(place, name) for place, name, _ in places]
     try:
@@ -154,6 +156,19 @@ class _Scans:
 def _variant_scan(layer: LayerNormGRUVariant, x, batch_sizes, states, weights, reverse: bool):
     def step(rows, h, weights):
         return gru_variants.gru(rows, None, h, weights, layer.eps, layer.variant)
+
+    return _scan(step, x, states, weights, reverse)
+
+
+def _zoneout_scan(layer, x, batch_sizes, states, weights, reverse: bool):
+    """In evaluation, where each state keeps a fixed share."""
+
+    def step(rows, *given):
+        *states, weights = given
+        new = zoneout.zoned(layer._one(weights), layer._kept(0, states), rows.shape[1])(
+            rows, *states
+        )
+        return new[0], *new
 
     return _scan(step, x, states, weights, reverse)
 

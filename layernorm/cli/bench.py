@@ -122,6 +122,35 @@ def bench_recurrent(
     show(plan, rows, tables.tables(rows), [tables.verdict(rows)], as_json)
 
 
+@app.command("compile")
+def bench_compile(
+    kind: Annotated[str, typer.Option(help="lstm, gru or both.")] = "both",
+    shapes: Annotated[
+        str | None, typer.Option(help="T,B,I,H; several with semicolons. Default: 50,32,128,128.")
+    ] = None,
+    subjects: Annotated[
+        str | None, typer.Option(help="Implementations, with commas. Default: all.")
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Of the processes that compile.")] = 1,
+    rounds: Annotated[int, typer.Option(help="Samples of each, at least 6.")] = 7,
+    again: Again = False,
+    as_json: AsJson = None,
+    profile: Profile = None,
+) -> None:
+    """Time torch.compile of LN-LSTM and LN-GRU, packed sequences too, and of torch's layers.
+
+    The first training step, forward and backward, in a new process without cached graphs; its
+    results must be the definition's. torch.nn's layer is measured as torch.compile treats it, left
+    out of the graph, and traced into it.
+    """
+    from layernorm.lab.benchmarks import compiling
+    from layernorm.lab.benchmarks.measure.table import problems
+
+    plan = compiling.plan(kind, shapes, subjects, threads, rounds, profile)
+    rows = measured(plan, again, as_json)
+    show(plan, rows, [compiling.table(rows)], problems(rows), as_json)
+
+
 @app.command("training")
 def bench_training(
     models: Annotated[

@@ -5,6 +5,7 @@ from layernorm.recurrent.cells import LayerNormGRUCell, LayerNormLSTMCell, Layer
 from layernorm.recurrent.gru_variants import LayerNormGRUVariant, LayerNormGRUVariantCell
 from layernorm.recurrent.layers import LayerNormGRU, LayerNormLSTM, LayerNormRNN
 from layernorm.recurrent.resets import with_resets
+from layernorm.recurrent.zoneout import ZoneoutGRU, ZoneoutGRUVariant, ZoneoutLSTM
 
 __all__ = [
     "BatchNormLSTM",
@@ -16,5 +17,8 @@ __all__ = [
     "LayerNormLSTMCell",
     "LayerNormRNN",
     "LayerNormRNNCell",
+    "ZoneoutGRU",
+    "ZoneoutGRUVariant",
+    "ZoneoutLSTM",
     "with_resets",
 ]

@@ -1,20 +1,25 @@
-"""The layer-normalized GRU in two other forms that are in use, over whole sequences.
+"""The layer-normalized GRU in three other forms that are in use, over whole sequences.
 
-`LayerNormGRU` normalizes each term of the gates over 2H and each term of the candidate over H. Here
-all 3H summed inputs are normalized together, in torch's order r, z, n:
+`LayerNormGRU` normalizes each term of the gates over 2H and each term of the candidate over H.
+These three normalize, of the 3H summed inputs in torch's order r, z, n:
 
-    variant   summed inputs (a_r, a_z, a_n)    candidate
-    joint     LN(W_h h + W_x x)                n = tanh(b_n + r a_n)
-    stacked   u = LN(W_h h), v = LN(W_x x)     n = tanh(b_n + v_n + r u_n),  a = u + v
+    variant    norms                                      candidate
+    joint      a = LN(W_h h + W_x x), over 3H             n = tanh(b_n + r a_n)
+    stacked    a = u + v, u = LN(W_h h), v = LN(W_x x),   n = tanh(b_n + v_n + r u_n)
+               over 3H each
+    per_gate   a_r = LN(W_hr h + W_xr x), over H,         n = tanh(b_n + LN(W_xn x + r W_hn h))
+               and a_z likewise
 
     r = sigmoid(a_r + b_r),   z = sigmoid(a_z + b_z),   h' = (1 - z) n + z h
 
 `joint` is DreamerV3's (2023, its nets.py): the reset gate multiplies both terms of the candidate.
 Its update gate passes the new state, sigmoid(u - 1); here z keeps the old one, z = sigmoid(1 - u):
 the signs of that gate's gains and biases are changed, and b_z starts at 1 (`update_bias`).
-`stacked` is haste's LayerNormGRU.
+`stacked` is haste's LayerNormGRU. `per_gate` is NormGRUCell of github.com/jurgisp/pydreamer
+(pydreamer/models/rnn.py), whose other cell, NormGRUCellLateReset, is `joint`. It alone sums both
+terms of the candidate before their norm, the recurrent one behind the reset gate.
 
-The definition computes both; there is no fused path.
+The definition computes all; there is no fused path.
 """
 
 from collections.abc import Callable
@@ -52,24 +57,38 @@ def stacked(x: Tensor, h: Tensor, w: GRUWeights, eps: float) -> Tensor:
     return (1 - z) * n + z * h
 
 
+def per_gate(x: Tensor, h: Tensor, w: GRUWeights, eps: float) -> Tensor:
+    """One step: r, z and the candidate each with a norm of their own, over both terms' sum."""
+    (r_h, z_h, n_h), (r_x, z_x, n_x) = (h @ w.w_hh.T).chunk(3, -1), (x @ w.w_ih.T).chunk(3, -1)
+    gains, biases, b = (p.chunk(3) for p in (*w.ln_hh, w.b))
+
+    def norm(a: Tensor, k: int) -> Tensor:
+        return functional.layer_norm(a, h.shape[-1:], gains[k], biases[k], eps) + b[k]
+
+    r, z = torch.sigmoid(norm(r_h + r_x, 0)), torch.sigmoid(norm(z_h + z_x, 1))
+    n = torch.tanh(norm(n_x + r * n_h, 2))
+    return (1 - z) * n + z * h
+
+
 VARIANTS: dict[str, Callable[[Tensor, Tensor, GRUWeights, float], Tensor]] = {
     "joint": joint,
     "stacked": stacked,
+    "per_gate": per_gate,
 }
 
 
 def _named(variant: str) -> None:
     if variant == "paper":
-        raise ValueError('variant "paper" is LayerNormGRU; those here are joint and stacked')
+        raise ValueError(f'variant "paper" is LayerNormGRU; those here are {", ".join(VARIANTS)}')
     if variant not in VARIANTS:
         raise ValueError(f"variant must be one of {', '.join(VARIANTS)}, got {variant!r}")
 
 
 def _sequences(x, batch_sizes, h0, weights, eps, variant, reverse) -> None:
     _named(variant)
-    if variant == "joint":
+    if variant != "stacked":
         if weights.ln_ih is not None:
-            raise ValueError('weights.ln_ih must be None: variant "joint" has no such norm')
+            raise ValueError(f'weights.ln_ih must be None: variant "{variant}" has no such norm')
         weights = weights._replace(ln_ih=checks._stand_in(weights.w_hh))
     checks.gru(x, batch_sizes, h0, weights, eps, reverse)
 
@@ -86,8 +105,8 @@ def gru(
 ) -> tuple[Float[Tensor, "n h"], Float[Tensor, "batch h"]]:
     """`definition.gru` with another variant's step.
 
-    Args: as `definition.gru`, and variant, "joint" or "stacked". Of `joint`'s weights ln_ih is
-    None; all norms are over 3H.
+    Args: as `definition.gru`, and variant, "joint", "stacked" or "per_gate". ln_hh and ln_ih are
+    pairs of (3H,), three norms' side by side for `per_gate`; only `stacked` has ln_ih, else None.
 
     Returns: y (N, H), the states in x's order; the last state (B, H) of each sequence.
 
@@ -122,7 +141,7 @@ class _Parameters(GRUParameters):
 
     def _norms(self) -> dict[str, int]:
         norms = super()._norms()
-        return {"ln_hh": norms["ln_hh"]} if self.variant == "joint" else norms
+        return norms if self.variant == "stacked" else {"ln_hh": norms["ln_hh"]}
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -147,8 +166,8 @@ class LayerNormGRUVariant(Layer, _Parameters):
     `LayerNormLSTM`; bias=False leaves out b, not the norms' own. There is no fused path.
 
     Args:
-        variant: "joint" is what stands above, DreamerV3's; "stacked" is haste's LayerNormGRU; see
-            `layernorm.recurrent.gru_variants`.
+        variant: "joint" is what stands above, DreamerV3's; "stacked" is haste's LayerNormGRU,
+            "per_gate" pydreamer's; see `layernorm.recurrent.gru_variants`.
         update_bias: where the update gate's part of b starts. z keeps the old state: DreamerV3,
             whose gate passes the new one with bias -1, is 1 here (and eps=1e-3).
 

@@ -17,6 +17,10 @@ definition, with one warning if all that is missing is the library. torch.func's
 derivatives and torch.jit.trace are given the definition by "auto"; second derivatives in a compiled
 graph need "reference".
 
+`torch.compile(layer, fullgraph=True)` captures one graph, whatever the batch; of a `PackedSequence`
+too where the fused path computes on a CPU, whose one operator takes its lengths as data. The
+definition's loop depends on them, so there a packed input needs fullgraph=False.
+
 Under autocast the matrix products may be in half precision; states and outputs keep the weights'
 type.
 """

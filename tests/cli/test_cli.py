@@ -190,6 +190,7 @@ def test_progress_is_shown_on_a_terminal_alone():
         (("bench", "recurrent", "--rounds", "5"), "expected at least 6"),
         (("bench", "recurrent", "--huge-pages", "yes"), "expected one of off, on, both"),
         (("bench", "recurrent", "--profile", "My"), "must be lower-case letters"),
+        (("bench", "compile", "--subjects", "our"), "expected one of ours, ours packed"),
         (("bench", "recurrent", "--json", "nowhere/rows.json"), "folder of nowhere/rows.json does"),
     ],
 )

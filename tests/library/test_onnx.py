@@ -19,13 +19,24 @@ from torch.utils import _pytree as pytree
 import layernorm
 from layernorm import functional
 from layernorm import onnx as export_module
-from layernorm.recurrent import layers, with_resets
+from layernorm.recurrent import (
+    ZoneoutGRU,
+    ZoneoutGRUVariant,
+    ZoneoutLSTM,
+    layers,
+    with_resets,
+)
 
 needs_onnx = pytest.mark.skipif(
     not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))),
     reason="onnx, onnxscript and onnxruntime are not installed: pip install 'layernorm[test]'",
 )
-KINDS = LAYERS | {"gru_variant": layernorm.LayerNormGRUVariant}
+KINDS = LAYERS | {
+    "gru_variant": layernorm.LayerNormGRUVariant,
+    "zoneout lstm": ZoneoutLSTM,
+    "zoneout gru": ZoneoutGRU,
+    "zoneout gru_variant": ZoneoutGRUVariant,
+}
 CELLS = {
     "gru_variant": layernorm.LayerNormGRUVariantCell,
     "lstm": layernorm.LayerNormLSTMCell,
@@ -207,6 +218,16 @@ def jobs() -> dict[str, Callable[[], None]]:
         "gru bidirectional": partial(layer, "gru", 8, 2, bidirectional=True, bias=False),
         "gru joint": partial(layer, "gru_variant", 1, update_bias=1.0),
         "gru stacked": partial(layer, "gru_variant", 4, 2, variant="stacked", bidirectional=True),
+        "gru per gate": partial(layer, "gru_variant", 3, variant="per_gate"),
+        "zoneout lstm": partial(
+            layer, "zoneout lstm", 6, 2, bidirectional=True, zoneout=0.25, zoneout_cell=0.5,
+            learn_initial_state=True,
+        ),
+        "zoneout gru": partial(layer, "zoneout gru", 4, zoneout=0.25, bias=False),
+        "zoneout stacked": partial(
+            layer, "zoneout gru_variant", 2, variant="stacked", zoneout=0.25
+        ),
+        "zoneout none": partial(layer, "zoneout gru", 4, zoneout=0.0),
         "rnn float32": partial(layer, "rnn", 1, dtype=torch.float32),
         "rnn relu": partial(layer, "rnn", 2, 2, num_layers=2, nonlinearity="relu", bias=False),
         "lstm states": partial(with_states, "lstm"),

@@ -100,6 +100,10 @@ def gru_step(x, h, p: Vectors, variant: str = "paper"):
         r, z = (a[k : k + size] + b[k : k + size] for k in (0, size))
         n = (a[cut:] * r.sigmoid() + b[cut:]).tanh()
         return (n + z.sigmoid() * (h - n),)
+    if variant == "per_gate":
+        r, z = (p.norm((a_x + a_h)[k : k + size], "ln_hh", k) + b[k : k + size] for k in (0, size))
+        n = p.norm(a_x[cut:] + r.sigmoid() * a_h[cut:], "ln_hh", cut) + b[cut:]
+        return (n.tanh() + z.sigmoid() * (h - n.tanh()),)
     if variant == "stacked":
         u, v = p.norm(a_h, "ln_hh"), p.norm(a_x, "ln_ih") + b
         r, z = (u + v)[:size].sigmoid(), (u + v)[size:cut].sigmoid()

@@ -66,6 +66,30 @@ def dreamers_gru(x, kernel, scale, bias, h):
     return np.stack(outputs)
 
 
+def pydreamers_gru(x, w, h, late):
+    """pydreamer's NormGRUCell over x (T, B, I), or its NormGRUCellLateReset: products without bias,
+    gates reset, update, candidate; the update passes the new state; eps 1e-3."""
+    outputs = []
+    for rows in x:
+        i, g = rows @ w["weight_ih.weight"].T, h @ w["weight_hh.weight"].T
+        if late:
+            a = norm(i + g, w["lnorm.weight"], w["lnorm.bias"], 1e-3)
+            reset, update, new = np.split(a, 3, axis=-1)
+            update, new = sigmoid(update - 1), np.tanh(sigmoid(reset) * new)
+        else:
+            pairs = zip(np.split(i, 3, -1), np.split(g, 3, -1), strict=True)
+            (i_r, g_r), (i_u, g_u), (i_n, g_n) = pairs
+            ln = {
+                k: (w[f"ln_{k}.weight"], w[f"ln_{k}.bias"]) for k in ("reset", "update", "newval")
+            }
+            reset = sigmoid(norm(i_r + g_r, *ln["reset"], 1e-3))
+            update = sigmoid(norm(i_u + g_u, *ln["update"], 1e-3))
+            new = np.tanh(norm(i_n + reset * g_n, *ln["newval"], 1e-3))
+        h = update * new + (1 - update) * h
+        outputs.append(h)
+    return np.stack(outputs)
+
+
 def examples_lstm(x, w, h, c, eps=1e-5):
     """The TorchScript example's cell over x (T, B, I): weights (4H, I), gates i, f, g, o, the
     normalized cell carried."""
@@ -156,8 +180,8 @@ def test_hastes_module_and_options():
     y, last = layer(X.transpose(0, 1))
     x, h, c = ARRAYS
     same((y.transpose(0, 1), last), hastes_lstm(x, arrays(HASTE), 0 * h, 0 * c))
-    module.zoneout = 0.1
-    with pytest.raises(ValueError, match=r"zoneout=0\.1"):
+    module.zoneout = 1.1
+    with pytest.raises(ValueError, match=r"zoneout must be a probability, .*got 1\.1"):
         convert.from_haste(module)
 
 
@@ -188,6 +212,33 @@ def test_dreamers_gru():
     layer = convert.from_dreamer(*(a.numpy() for a in DREAMER))
     assert (layer.input_size, layer.hidden_size) == (3, 5)
     same_gru(layer, dreamers_gru(x, *(a.numpy() for a in DREAMER), h))
+
+
+def pydreamers_cell(late: bool, inputs: int, seed: int) -> dict[str, torch.Tensor]:
+    norms = {"lnorm": 15} if late else {"ln_reset": 5, "ln_update": 5, "ln_newval": 5}
+    cell = {"weight_ih.weight": draw(15, inputs, seed=seed)}
+    cell["weight_hh.weight"] = draw(15, 5, seed=seed + 1)
+    for k, (name, size) in enumerate(norms.items()):
+        cell[f"{name}.weight"] = draw(size, seed=seed + 2 + k, mean=1.0)
+        cell[f"{name}.bias"] = draw(size, seed=seed + 5 + k)
+    return cell
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_pydreamers_gru(late):
+    x, h, _ = ARRAYS
+    cell = pydreamers_cell(late, 3, seed=91)
+    layer = convert.from_pydreamer(cell)
+    assert layer.variant == ("joint" if late else "per_gate")
+    expected = pydreamers_gru(x, arrays(cell), h, late)
+    same_gru(layer, expected)
+    above = pydreamers_cell(late, 5, seed=111)
+    stack = prefixed(cell, "layers.0.") | prefixed(above, "layers.1.")
+    states = STATES[0].expand(2, -1, -1)
+    y, last = convert.from_pydreamer(stack, batch_first=True)(X.transpose(0, 1), states)
+    top = pydreamers_gru(expected, arrays(above), h, late)
+    for a, b in ((y.transpose(0, 1), top), (last[0], expected[-1]), (last[1], top[-1])):
+        np.testing.assert_allclose(a.detach().numpy(), b, rtol=1e-11, atol=1e-11)
 
 
 ADDONS = [
@@ -352,6 +403,11 @@ BROKEN = [
     (partial(convert.from_dreamer, scale=DREAMER[1], bias=DREAMER[2]), draw(5, 15), {}, ValueError, r"kernel must have shape.*got \(5, 15\)"),
     (partial(convert.from_dreamer, scale=DREAMER[1], bias=draw(5)), DREAMER[0], {}, ValueError, r"bias must have shape \(15,\), got \(5,\)"),
     (partial(convert.from_dreamer, scale=DREAMER[1], bias=DREAMER[2]), DREAMER[0], {"variant": "joint"}, TypeError, "options must be among .*got variant"),
+    (convert.from_pydreamer, {}, {}, ValueError, "keys of pydreamer's cells, ln_newval.*got none"),
+    (convert.from_pydreamer, pydreamers_cell(True, 3, 1) | {"bias": X}, {}, ValueError, "cells, lnorm.bias, .*got bias, lnorm.bias"),
+    (convert.from_pydreamer, {f"layers.1.{k}": v for k, v in pydreamers_cell(True, 3, 1).items()}, {}, ValueError, "cells, ln_newval"),
+    (convert.from_pydreamer, pydreamers_cell(True, 3, 1) | {"lnorm.bias": draw(12)}, {}, ValueError, r"ln_hh_bias_l0.*\(15,\), got \(12,\)"),
+    (convert.from_pydreamer, pydreamers_cell(True, 3, 1), {"eps2": 1}, TypeError, "options must be among"),
     (convert.from_haste, HASTE | {"bias": draw(16)}, {}, ValueError, r"bias_ih_l0.*\(20,\), got \(16,\)"),
     (convert.from_haste, HASTE, {"eps": 0.1}, TypeError, "options must be among batch_first, .*got eps"),
     (convert.from_torchscript, {}, {"bias": True}, TypeError, "options must be among .*got bias"),

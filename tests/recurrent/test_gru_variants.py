@@ -61,10 +61,11 @@ def test_the_cell_stepped_over_time_is_the_layer(variant):
 
 
 def test_the_parameters_and_where_they_start():
-    joint, stacked = LayerNormGRUVariant(3, 4), LayerNormGRUVariant(3, 4, variant="stacked")
+    joint, stacked, per_gate = (LayerNormGRUVariant(3, 4, variant=v) for v in VARIANTS)
     norms = {f"ln_{term}_{part}_l0" for term in ("ih", "hh") for part in ("weight", "bias")}
     assert set(stacked.state_dict()) == set(LayerNormGRU(3, 4).state_dict())
     assert set(stacked.state_dict()) - set(joint.state_dict()) == {n for n in norms if "ih" in n}
+    assert set(per_gate.state_dict()) == set(joint.state_dict())
     biased = LayerNormGRUVariant(3, 2, 2, update_bias=1.0)
     for layer in range(2):
         assert biased.state_dict()[f"bias_ih_l{layer}"].tolist() == [0, 0, 1, 1, 0, 0]
@@ -84,7 +85,11 @@ def test_an_update_bias_holds_the_state_longer():
     ("options", "error", "message"),
     [
         ({"variant": "paper"}, ValueError, 'variant "paper" is LayerNormGRU'),
-        ({"variant": "carried"}, ValueError, "must be one of joint, stacked, got 'carried'"),
+        (
+            {"variant": "carried"},
+            ValueError,
+            "one of joint, stacked, per_gate, got 'carried'",
+        ),
         ({"update_bias": float("nan")}, ValueError, "update_bias must be finite"),
         ({"update_bias": 1.0, "bias": False}, ValueError, "update_bias=1.0 needs bias=True"),
         ({"hidden_size": 0}, ValueError, "hidden_size must be positive"),
@@ -106,8 +111,9 @@ def test_there_is_no_fused_path():
 def test_the_definition_refuses_weights_of_another_form():
     x, h = draw(4, 3), draw(2, 4)
     weights = {v: made(v)._weights("_l0") for v in VARIANTS}
-    with pytest.raises(ValueError, match=r"weights\.ln_ih must be None"):
-        gru_variants.gru(x, None, h, weights["stacked"], variant="joint")
+    for variant in ("joint", "per_gate"):
+        with pytest.raises(ValueError, match=rf'ln_ih must be None: variant "{variant}"'):
+            gru_variants.gru(x, None, h, weights["stacked"], variant=variant)
     with pytest.raises((TypeError, ValueError), match="ln_ih"):
         gru_variants.gru(x, None, h, weights["joint"], variant="stacked")
     with pytest.raises(ValueError, match=r"x must have T \* 2 rows"):

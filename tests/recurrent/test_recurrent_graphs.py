@@ -12,7 +12,7 @@ import torch
 from apart import outcomes, report
 from library.oracle import assert_rounded, draw
 from recurrent.recurrent_reference import LAYERS, NETS, backends, shaken, usable
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 import layernorm
 from layernorm.recurrent import gpu, layers
@@ -47,6 +47,21 @@ def compiled(kind: str, backend: str, device: str = "cpu", units: int = 5) -> No
     captured = torch.compile(module, fullgraph=True, backend="aot_eager")
     for batch in (2, 4):  # the second size makes the batch dimension symbolic
         same(captured, module, torch.randn(2, batch, 3, device=device))
+
+
+def compiled_packed(kind: str) -> None:
+    """One graph of the fused path for sequences of different lengths, in any order and number."""
+    torch._dynamo.reset()
+    module = shaken(LAYERS[kind](3, 5, bidirectional=True, backend="fused"))
+    captured = torch.compile(module, fullgraph=True, backend="aot_eager")
+    for lengths in ((3, 1, 2), (2, 4, 1, 4, 3), (1, 1)):
+        leaves, found = [torch.randn(n, 3).requires_grad_() for n in lengths], []
+        for call in (captured, module):
+            y, last = call(pack_sequence(leaves, enforce_sorted=False))
+            values = [y.data, *flat([last])]
+            total = sum((v * torch.linspace(-1, 2, v.numel()).view_as(v)).sum() for v in values)
+            found.append([*values, *torch.autograd.grad(total, [*leaves, *module.parameters()])])
+        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
 
 
 def compiled_cell(kind: str) -> None:
@@ -131,6 +146,8 @@ def jobs() -> dict[str, Callable[[], None]]:
         for backend in backends(kind):
             listed[f"compile {kind} {backend}"] = partial(compiled, kind, backend)
             listed[f"export {kind} {backend}"] = partial(exported, kind, backend)
+        if "fused" in backends(kind):
+            listed[f"packed {kind} fused"] = partial(compiled_packed, kind)
         listed[f"compile {kind} cell"] = partial(compiled_cell, kind)
         for frozen in (False, True):
             listed[f"trace {kind} auto frozen={frozen}"] = partial(traced, kind, frozen)

@@ -1,11 +1,20 @@
-"""Weights of DreamerV3's GRU."""
+"""Weights of DreamerV3's GRU, and of pydreamer's two."""
+
+import re
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from layernorm.recurrent.convert.loading import like, load, taken
+from layernorm.recurrent.convert.loading import like, load, state_of, taken
 from layernorm.recurrent.gru_variants import LayerNormGRUVariant
+
+_CELL = re.compile(r"(?:layers\.(\d+)\.)?(\w+\.(?:weight|bias))")
+_MATRICES = {"weight_ih.weight": "weight_ih", "weight_hh.weight": "weight_hh"}
+_NORMS = {
+    "joint": ("lnorm",),
+    "per_gate": ("ln_reset", "ln_update", "ln_newval"),
+}
 
 
 def from_dreamer(
@@ -64,3 +73,59 @@ def from_dreamer(
         "weight_hh_l0": weights[:, :units], "weight_ih_l0": weights[:, units:],
         "ln_hh_weight_l0": ours(scale, -1.0), "ln_hh_bias_l0": ours(bias, -1.0),
     })  # fmt: skip
+
+
+def from_pydreamer(
+    source, *, eps: float = 1e-3, update_bias: float = -1.0, **options
+) -> LayerNormGRUVariant:
+    """pydreamer's NormGRUCell (variant `per_gate`) or NormGRUCellLateReset (`joint`), or a
+    GRUCellStack of one of them, from the module or its state dict.
+
+    It stores weight_ih (3H, I) and weight_hh (3H, H) without biases, gates in the order reset,
+    update, candidate, and one norm of (3H,), lnorm, or three of (H,), ln_reset, ln_update and
+    ln_newval. Its update gate passes the new state, ours keeps the old one: the signs of that
+    gate's gains and biases are changed. The stack's state has the layers' side by side; here it is
+    (layers, B, H).
+
+    Args:
+        source: the module or its state dict.
+        eps: of its norms.
+        update_bias: a constant of NormGRUCellLateReset; the other cell has none.
+        options: batch_first, backend and learn_initial_state of the new layer.
+
+    Raises: ValueError for other keys or shapes that do not fit together.
+
+    Source: github.com/jurgisp/pydreamer, pydreamer/models/rnn.py.
+
+    >>> from_pydreamer({
+    ...     "weight_ih.weight": torch.ones(6, 3), "weight_hh.weight": torch.ones(6, 2),
+    ...     "lnorm.weight": torch.ones(6), "lnorm.bias": torch.zeros(6)})
+    LayerNormGRUVariant(3, 2, eps=0.001, variant=joint, update_bias=1.0)
+    """
+    taken(options, "batch_first", "backend", "learn_initial_state")
+    given = state_of(source)
+    found = {key: _CELL.fullmatch(key) for key in given}
+    layers = 1 + max((int(m[1] or 0) for m in found.values() if m), default=0)
+    cells = [{m[2]: given[k] for k, m in found.items() if m and int(m[1] or 0) == n}
+             for n in range(layers)]  # fmt: skip
+    variant = "joint" if "lnorm.weight" in cells[0] else "per_gate"
+    parts = {p: [f"{norm}.{p}" for norm in _NORMS[variant]] for p in ("weight", "bias")}
+    needed = {*_MATRICES, *parts["weight"], *parts["bias"]}
+    if None in found.values() or any(set(cell) != needed for cell in cells):
+        raise ValueError(
+            f"source must have the keys of pydreamer's cells, {', '.join(sorted(needed))}, in a "
+            f"stack behind layers.0. and so on; got {', '.join(sorted(given)) or 'none'}"
+        )
+    w = cells[0]["weight_ih.weight"]
+    late = variant == "joint"
+    new = LayerNormGRUVariant(
+        w.shape[1], w.shape[0] // 3, layers, bias=late, eps=eps, variant=variant,
+        update_bias=-update_bias if late else 0.0, **options, **like(w),
+    )  # fmt: skip
+    state = {}
+    for k, cell in enumerate(cells):
+        state |= {f"{ours}_l{k}": cell[theirs] for theirs, ours in _MATRICES.items()}
+        for part, names in parts.items():
+            r, z, n = torch.cat([cell[name] for name in names]).chunk(3)
+            state[f"ln_hh_{part}_l{k}"] = torch.cat([r, -z, n])
+    return load(new, state)

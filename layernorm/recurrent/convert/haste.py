@@ -6,12 +6,15 @@ from torch import Tensor
 from layernorm.recurrent.convert.loading import like, load, state_of, taken
 from layernorm.recurrent.gru_variants import LayerNormGRUVariant
 from layernorm.recurrent.layers import LayerNormLSTM
+from layernorm.recurrent.zoneout import ZoneoutGRUVariant, ZoneoutLSTM
 
 _LSTM = {"kernel", "recurrent_kernel", "bias", "gamma", "gamma_h", "beta_h"}
 _GRU = {"kernel", "recurrent_kernel", "bias", "recurrent_bias", "gamma"}
 
 
-def from_haste(source, **options) -> LayerNormLSTM | LayerNormGRUVariant:
+def from_haste(
+    source, *, zoneout: float | None = None, **options
+) -> LayerNormLSTM | LayerNormGRUVariant:
     """haste's LayerNormLSTM (variant `paper`) or LayerNormGRU (variant `stacked`), from the module
     or its state dict.
 
@@ -20,14 +23,17 @@ def from_haste(source, **options) -> LayerNormLSTM | LayerNormGRUVariant:
     recurrent norm, which have no biases there (here 0); gamma_h, beta_h (H,) of LN(c). The GRU has
     3H for 4H, its gates in the order z, r, n, and recurrent_bias (3H,) behind the recurrent norm,
     which here is that norm's bias: the reset gate multiplies its part of n. eps is 1e-5 in both.
-    DropConnect (its dropout) acts in training alone and is not taken over.
+    A layer with zoneout, which changes its equations in evaluation too, becomes `ZoneoutLSTM` or
+    `ZoneoutGRUVariant`. DropConnect (its dropout) acts in training alone and is not taken over.
 
     Args:
         source: the module or its state dict.
+        zoneout: None: the module's; a state dict does not hold it and then has none. 0 goes on
+            without.
         options: batch_first, backend and learn_initial_state of the new layer.
 
-    Raises: ValueError for other keys, for shapes that do not fit together, and for a module with
-    zoneout, which changes its equations in evaluation too.
+    Raises: ValueError for other keys, for shapes that do not fit together, and for a zoneout
+    outside [0, 1].
 
     Source: github.com/lmnt-com/haste, its layer_norm_lstm.py and layer_norm_gru.py for PyTorch and
     its layer_norm_lstm_cell.py and layer_norm_gru_cell.py for TensorFlow.
@@ -41,11 +47,6 @@ def from_haste(source, **options) -> LayerNormLSTM | LayerNormGRUVariant:
     state = state_of(source)
     gru = "recurrent_bias" in state
     name, keys = ("LayerNormGRU", _GRU) if gru else ("LayerNormLSTM", _LSTM)
-    if getattr(source, "zoneout", 0):
-        raise ValueError(
-            f"source has zoneout={source.zoneout}, which the layers here do not have; set it to 0 "
-            "if you mean to go on without"
-        )
     if set(state) != keys:
         raise ValueError(
             f"source must have the keys of haste's {name}, {', '.join(sorted(keys))}; got "
@@ -62,13 +63,18 @@ def from_haste(source, **options) -> LayerNormLSTM | LayerNormGRUVariant:
 
     sizes = state["kernel"].shape[0], state["recurrent_kernel"].shape[0]
     options |= like(state["kernel"])
+    z = getattr(source, "zoneout", 0) if zoneout is None else zoneout
+    if z:
+        options["zoneout"] = z
     gains = ours("gamma")
     converted = {
         "weight_ih_l0": ours("kernel").T, "weight_hh_l0": ours("recurrent_kernel").T,
         "bias_ih_l0": ours("bias"), "ln_ih_weight_l0": gains[0], "ln_hh_weight_l0": gains[1],
     }  # fmt: skip
     if gru:
-        new = LayerNormGRUVariant(*sizes, variant="stacked", **options)
+        made = ZoneoutGRUVariant if z else LayerNormGRUVariant
+        new = made(*sizes, variant="stacked", **options)
         return load(new, converted | {"ln_hh_bias_l0": ours("recurrent_bias")})
     cell = {"ln_c_weight_l0": state["gamma_h"], "ln_c_bias_l0": state["beta_h"]}
-    return load(LayerNormLSTM(*sizes, **options), converted | cell)
+    made = ZoneoutLSTM if z else LayerNormLSTM
+    return load(made(*sizes, **options), converted | cell)
