@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: wheels that have the recurrent layers' C++ compiled.
+"""Build steps beyond pyproject.toml: wheels that have the recurrent layers' C++ compiled.
 
     LAYERNORM_PREBUILD=1 python -m build --wheel
 

@@ -27,10 +27,15 @@ SLOW = [
 ]
 
 
-def pytest_configure():
+if __name__ != "__main__":
+    # Here, not in a hook of pytest's: conftest files below this one import the package, and pytest
+    # imports those of folders that its command line names before it calls any hook.
     from jaxtyping import install_import_hook
 
     install_import_hook("layernorm", "typechecker.check")
+
+
+def pytest_configure():
     # Programs that tests start find the helpers in this folder, too.
     paths = [str(FOLDER), os.environ.get("PYTHONPATH")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

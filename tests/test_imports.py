@@ -62,7 +62,7 @@ def test_the_library_knows_nothing_of_the_laboratory_and_the_commands(name):
 
 
 def siblings(package: str) -> dict[str, set[str]]:
-    """What lies in a package, and who imports whom there; a folder imports what its files do."""
+    """The imports among a package's files and folders; a folder imports all that its files do."""
 
     def child(name: str) -> str:
         return name.removeprefix(package + ".").partition(".")[0]

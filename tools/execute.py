@@ -62,7 +62,7 @@ class Chapter:
         before = self.stored.metadata.get("layernorm", {})
         if not before:
             return "never executed by this tool"
-        changed = [k for k in ("code", "definitions", "records") if before.get(k) != self.now[k]]
+        changed = [k for k in self.now if k != "text" and before.get(k) != self.now[k]]
         return f"{', '.join(changed)} changed" if changed else ""
 
     def refuse_lost_edits(self) -> None:

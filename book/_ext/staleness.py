@@ -17,7 +17,7 @@ def experiments() -> set[str]:
 
 
 def banner(notebook: dict) -> str:
-    """What to say about the experiments that the notebook's code names; "" where all is current."""
+    """Return a note on stale experiments that the notebook names; "" where all is current."""
     code = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code")
     named = [name for name in sorted(experiments()) if f'"{name}"' in code]
     told = {name: records.staleness_banner(name) for name in named}

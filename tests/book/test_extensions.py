@@ -1,4 +1,4 @@
-"""What the book's own Sphinx extensions make of docstrings, stale records and shown claims."""
+"""The book's own Sphinx extensions: docstrings, stale records and shown claims."""
 
 import importlib.util
 import json
@@ -143,7 +143,7 @@ def test_other_tables_and_pages_get_none():
 
 @pytest.mark.parametrize("name", [*page.PAGES.values(), "side-paths"])
 def test_links_of_the_ledger_lead_to_rows_of_the_page(name):
-    """Of every claim that has a check: what it finds is shown on the page that it names."""
+    """The page that a claim names shows the finding, for every claim that has a check."""
     module = extension("claim_anchors")
     notebook = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))
     tables = ["".join(t["text/html"]) for t in module.tables(module.anchored(notebook))]

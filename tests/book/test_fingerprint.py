@@ -1,16 +1,29 @@
-"""What makes a chapter stale: its code, the definitions it reaches, the records it names."""
+"""A chapter is stale if its code, a definition that it reaches, a record that it names or a verdict
+that it shows has changed."""
+
+from dataclasses import replace
 
 import nbformat
 import pytest
 from fingerprint import fingerprint
 from fingerprint import package as package_in
 
-CLAIMS = """import pkgutil
+from layernorm.lab.claims import Claim, Finding
+
+REGISTRY = """import pkgutil
 
 NAMES = ("levels",)
 
 def all():
     return [m for m in pkgutil.iter_modules() if m.name.startswith("chapter_") or m.name in NAMES]
+"""
+EXPERIMENTS = """from importlib import import_module
+
+NAMES = ("first", "second", "third")
+
+def get(name):
+    assert name in NAMES
+    return import_module(f"layernorm.lab.experiments.{name}.plan").EXPERIMENT
 """
 RUN = (
     '{"shared":{"e":{}},"runs":[{"config":{},"environment":"e","digest":"abc","result":0.5}],'
@@ -30,12 +43,15 @@ def package(tmp_path):
         "attribute": "a = 1",
         "by_name": "b = 1",
         "unused": "u = 1",
-        "lab/claims/__init__": CLAIMS,
+        "lab/claims/__init__": "from layernorm.lab.claims.registry import all",
+        "lab/claims/registry": REGISTRY,
         "lab/claims/levels": "three = 3",
-        "lab/claims/tools": "four = 4",
         "lab/claims/chapter_01": "one = 1",
-        "lab/claims/chapter_01_more": "more = 1",
-        "lab/claims/chapter_02": "two = 2",
+        "lab/experiments/__init__": EXPERIMENTS,
+        "lab/experiments/first/plan": "from .model import m\nEXPERIMENT = m",
+        "lab/experiments/first/model": "m = 1",
+        "lab/experiments/second/plan": "EXPERIMENT = 2",
+        "lab/experiments/studies/third": "EXPERIMENT = 3",
         "lab/__init__": "",
         "lab/records/__init__": "from layernorm.lab.records.published import load",
         "lab/records/published": "def load(name): return name",
@@ -53,12 +69,28 @@ def package(tmp_path):
 CODE = (
     "%matplotlib inline\nimport layernorm as ln, layernorm.lazy\nln.lazy.g(ln.functional.f(1))",
     "import importlib\nln.attribute.a\nimportlib.import_module('layernorm.by_name')",
-    "from layernorm.lab import claims, records\nclaims.all()\nrecords.load('first')",
+    "from layernorm.lab import claims, experiments, records\nclaims.all()",
+    "experiments.get('first'), experiments.get('third')\nrecords.load('first')\nid = 'named'",
 )
+KNOWN = [
+    (Claim(id, "It holds.", ("others",), "property", chapter), Finding("held", "By 400 draws."))
+    for id, chapter in (("own", "01"), ("other", "02"), ("named/first", "03"))
+]
+
+
+def of(package, name="01-a", code=CODE, known=KNOWN):
+    package_in.cache_clear()
+    cells = [nbformat.v4.new_code_cell(source) for source in code]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    return fingerprint(notebook, name, package.parent, known)
+
+
+def changed(before, after):
+    return {key for key in before if before[key] != after[key]}
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "changed"),
+    ("file", "text", "found"),
     [
         ("functional.py", "def f(x):\n    return -x", {"definitions"}),
         ("functional.py", "# A comment\ndef f(x):\n    '''Other words.'''\n    return  x", set()),
@@ -68,28 +100,49 @@ CODE = (
         ("attribute.py", "a = 2", {"definitions"}),
         ("by_name.py", "b = 2", {"definitions"}),
         ("unused.py", "u = 2", set()),
-        ("lab/claims/chapter_01.py", "one = 2", {"definitions"}),
-        ("lab/claims/chapter_01_more.py", "more = 2", {"definitions"}),
-        ("lab/claims/chapter_02.py", "two = 3", set()),
-        ("lab/claims/levels.py", "three = 4", {"definitions"}),
-        ("lab/claims/tools.py", "four = 5", set()),
+        ("lab/claims/chapter_01.py", "one = 2", set()),
+        ("lab/claims/levels.py", "three = 4", set()),
+        (
+            "lab/claims/registry.py",
+            REGISTRY.replace("def all():", "def all(x=1):"),
+            {"definitions"},
+        ),
+        ("lab/experiments/first/plan.py", "EXPERIMENT = 2", {"definitions"}),
+        ("lab/experiments/first/model.py", "m = 2", {"definitions"}),
+        ("lab/experiments/second/plan.py", "EXPERIMENT = 1", set()),
+        ("lab/experiments/studies/third.py", "EXPERIMENT = 4", {"definitions"}),
         ("lab/records/published/first-book.json", RUN.replace("0.5", "0.6"), {"records"}),
         ("lab/records/published/first-book.json", RUN.replace("abc", "abd"), set()),
         ("lab/records/published/second-book.json", RUN.replace("0.5", "0.6"), set()),
     ],
 )
-def test_a_chapter_depends_on_what_it_uses(package, file, text, changed):
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in CODE])
-    before = fingerprint(notebook, "01-a", package.parent)
+def test_a_chapter_depends_on_what_it_uses(package, file, text, found):
+    before = of(package)
     (package / file).write_text(text)
-    package_in.cache_clear()
-    after = fingerprint(notebook, "01-a", package.parent)
-    assert {key for key in before if before[key] != after[key]} == changed
+    assert changed(before, of(package)) == found
 
 
-def test_a_chapter_without_claims_of_its_own_depends_on_all(package):
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CODE[-1])])
-    before = fingerprint(notebook, "the-ledger", package.parent)
-    (package / "lab" / "claims" / "chapter_02.py").write_text("two = 3")
-    package_in.cache_clear()
-    assert fingerprint(notebook, "the-ledger", package.parent) != before
+OTHERWISE = [
+    *({"statement": "It does not."}, {"said_by": ("this book",)}, {"rule": "A new one."}),
+    *({"verdict": "refuted"}, {"evidence": "By 401 draws."}, {"table": ({"n": "3"},)}),
+]
+
+
+@pytest.mark.parametrize("fields", OTHERWISE, ids=lambda fields: next(iter(fields)))
+def test_a_chapter_depends_on_the_claims_and_verdicts_that_it_shows(package, fields):
+    before = {name: of(package, name) for name in ("01-a", "02-b", "13-c", "the-ledger")}
+    for number, old in {0: {"01-a"}, 1: {"02-b"}, 2: set(before)}.items():
+        known = [*KNOWN]
+        claim, finding = known[number]
+        of_claim = next(iter(fields)) in ("statement", "said_by", "rule")
+        known[number] = (
+            (replace(claim, **fields), finding) if of_claim else (claim, replace(finding, **fields))
+        )
+        for name, then in before.items():
+            now = of(package, name, known=known)
+            expected = {"verdicts"} if name in {*old, "the-ledger"} else set()
+            assert changed(then, now) == expected, (name, number)
+
+
+def test_a_chapter_that_reaches_no_claims_depends_on_none(package):
+    assert of(package, "the-ledger", CODE[:2]) == of(package, "the-ledger", CODE[:2], KNOWN[:1])

@@ -22,7 +22,7 @@ CONDA_NAMES = {"torch": "pytorch"}
 
 
 def requirements(*extras: str) -> dict[str, Requirement]:
-    """What installing the package with these extras asks for, by name."""
+    """The requirements of the package with these extras, by name."""
     found = {}
     lists = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][e] for e in extras)]
     for line in (line for lines in lists for line in lines):

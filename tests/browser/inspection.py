@@ -103,7 +103,7 @@ def problems(browser: Browser, base: str, path: str) -> list[str]:
 
 
 def buttons(path: str, links: list[str]) -> list[str]:
-    """What is wrong with the page's buttons to its source, its edit page, Colab and Binder."""
+    """The faults of the page's buttons to its source, its edit page, Colab and Binder."""
     repository = address()
     owner_and_name = urlsplit(repository).path.strip("/")
     stem = path.removesuffix(".html")

@@ -32,7 +32,7 @@ def found(page):
 
 @pytest.fixture
 def rows(page):
-    """What the page says of every claim: id, verdict, kind, and who says it."""
+    """The page's rows, one for each claim: id, verdict, kind, and who says it."""
     return page.locator("div.ledger tr[data-verdict]").evaluate_all(
         "(all) => all.map((e) => ({ ...e.dataset, id: e.querySelector('code').textContent }))"
     )

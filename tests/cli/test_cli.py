@@ -262,7 +262,7 @@ def test_data_is_listed_and_verified():
 
 @pytest.fixture
 def two_rows(monkeypatch):
-    """What `bench recurrent` would measure; a test may say that one of them is wrong."""
+    """The rows that `bench recurrent` would measure; a test may say that one of them is wrong."""
     common = ("torch", "training", (1, 2, 3, 4), "float32", "cpu", 0)
     options = {"kind": "gru", "rounds": 6, "threads": 1, "huge_pages": "off", "machine": "here"}
     times = {"error": 0.5, "seconds": 0.002, "ratio": 1.0, "ratio_low": 0.9, "ratio_high": 1.1}

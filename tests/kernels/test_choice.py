@@ -136,7 +136,7 @@ def test_auto_asks_for_the_speeds(known, monkeypatch, operation):
 
 
 def test_neither_records_nor_the_current_directory_are_read(known, monkeypatch, tmp_path):
-    """What lies in ./runs, or in $LAYERNORM_RUNS, has no say."""
+    """Files in ./runs, or in $LAYERNORM_RUNS, make no difference."""
     monkeypatch.chdir(tmp_path)
     opened, read = [], open
 

@@ -65,7 +65,7 @@ def exported(kind: str) -> None:
 
 
 def auto() -> None:
-    """What is captured leaves "auto" with PyTorch's own, which the compiler can fuse."""
+    """Capturing a graph leaves "auto" with PyTorch's own, which the compiler can fuse."""
     module = layernorm.LayerNorm(5).to(DEVICE)
     x = torch.randn(3, 5, device=DEVICE)
     captured = torch.compile(module, fullgraph=True, backend="aot_eager")

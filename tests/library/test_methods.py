@@ -145,7 +145,7 @@ def test_bad_input_is_refused(call, message):
 
 
 def test_a_method_is_a_function_its_module_and_its_rows():
-    """What `made_up_method.py` adds is found by experiments, benchmarks, figures and SymPy."""
+    """Experiments, benchmarks, figures and SymPy find all that `made_up_method.py` adds."""
     here = Path(__file__).parent
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "length"]
     files = [here / "made_up_method.py", __file__]

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a table, one line per case)
-"""What the masked batch normalization module does beyond torch's, and how bad input is met."""
+"""Masked batch normalization beyond torch's, and how bad input is met."""
 
 import pytest
 import torch

@@ -29,7 +29,7 @@ def run(*modules: str) -> dict:
 
 
 def foreign(outcome: dict) -> set[str]:
-    """What is not in Python itself, of torch's or comes along with jaxtyping."""
+    """Modules that are not Python's own or torch's and do not come along with jaxtyping."""
     return set(outcome["loaded"]) - set(sys.stdlib_module_names) - ALLOWED
 
 

@@ -1,4 +1,4 @@
-"""What every recurrent layer must do: the same tests over torch's and ours."""
+"""Every recurrent layer behaves like torch's: the same tests over torch's and ours."""
 
 import copy
 import io
@@ -54,9 +54,6 @@ def part(states, b: int):
     """The states of one sequence."""
     one = tuple(s[:, b] for s in tensors(states))
     return one if isinstance(states, tuple) else one[0]
-
-
-SEQUENCES = [draw(n, 3, seed=n) for n in (2, 5, 1, 4)]
 
 
 @pytest.mark.parametrize("stray", [float("nan"), float("inf"), 1e30])

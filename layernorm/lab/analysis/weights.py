@@ -134,27 +134,3 @@ def one_giant_step(net: nn.Sequential, cases: tuple[Tensor, Tensor], rate: float
     second = gradients(net, cases)[0]
     c1 = (w.norm() * second.norm()).item()
     return rate * turning(w, second) / (c1 / (2 * c0) + 1e-300)  # gradients may vanish
-
-
-def at_hidden_rate(
-    x: Tensor, y: Tensor, arm: str, rate: float, seed: int, updates: int = 150
-) -> float:
-    """The training loss after gradient descent on batches of 64 with that rate for hidden weights.
-
-    All else learns at rate 0.1. `arm` is a method, or `rescaled`: the control without
-    normalization whose weights are scaled to unit-variance summed inputs at the start.
-    """
-    torch.manual_seed(seed)
-    net = networks.mlp([x.shape[1], 32, 32, 10], "none" if arm == "rescaled" else arm).double()
-    if arm == "rescaled":
-        networks.rescale_(net, x)
-    others = [p for p in net.parameters() if all(p is not w for w in hidden(net))]
-    groups = [{"params": hidden(net), "lr": rate}, {"params": others, "lr": 0.1}]
-    stepper = torch.optim.SGD(groups)
-    for _ in range(updates):
-        rows = torch.randint(len(x), (64,))
-        stepper.zero_grad()
-        cross_entropy(net(x[rows]), y[rows]).backward()
-        stepper.step()
-    with torch.no_grad():
-        return cross_entropy(net(x), y).item()

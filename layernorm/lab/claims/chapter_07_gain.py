@@ -18,11 +18,6 @@ def summed_inputs_only(method, w, b, g, x):
     return g * (x @ w.T) + b
 
 
-def gain_twice(method, w, b, g, x):
-    """Mutant: the gain counts twice."""
-    return _natural(method, w, b, 2 * g, x)
-
-
 @claim(
     id="gain-metric-is-the-prediction-error",
     statement="Learning the gain of a batch- or layer-normalized model, the metric depends on the "

@@ -106,6 +106,7 @@ def _declare(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comp
         chapter=said.chapter or plan.chapter,
         rule=rule(experiment, plan, said, rows),
         check=lambda: finding(said, rows, recorded(experiment, plan)),
+        runs=f"{experiment.name}-{plan.profile}",
     )
 
 

@@ -149,4 +149,5 @@ for _level in LEVELS:
         chapter=_level.chapter,
         rule=_level.rule,
         check=_level.finding,
+        runs="{0.name}-{0.comparisons.profile}".format(_level.experiment()),
     )

@@ -58,22 +58,9 @@ def links(claim: Claim, finding: Finding) -> str:
     ways = [f'<a href="{page}.html">{side}chapter {int(claim.chapter)}</a>']
     if finding.verdict != NOT_YET_TESTED:
         ways.append(f'<a href="{page}.html#{anchor(claim.id)}">where it is decided</a>')
-        if sweep := runs_of(claim.id):
-            ways.append(f'<a href="../data/{sweep}.csv">its runs (CSV)</a>')
+        if claim.runs:
+            ways.append(f'<a href="../data/{claim.runs}.csv">its runs (CSV)</a>')
     return " · ".join(ways)
-
-
-def runs_of(id: str) -> str:
-    """The published sweep that decides a claim, `<experiment>-<profile>`; "" for other claims. The
-    book has a CSV file of that name (book/_ext/figure_data.py)."""
-    from layernorm.lab.claims.experiments import ROWS
-    from layernorm.lab.claims.levels import LEVELS
-
-    if id in ROWS:
-        experiment, plan, *_ = ROWS[id]
-        return f"{experiment.name}-{plan.profile}"
-    of = {level.id: level.experiment() for level in LEVELS}
-    return f"{of[id].name}-{of[id].comparisons.profile}" if id in of else ""
 
 
 def counts(decided: Decided) -> pandas.DataFrame:

@@ -33,6 +33,7 @@ def declare(
     check: Callable[[], Finding] | None = None,
     sabotage: tuple[str, object] | None = None,
     said_by: str | Sequence[str] | None = None,
+    runs: str = "",
 ) -> Claim:
     """Add a claim to the registry; without a check it is `not yet tested`.
 
@@ -46,7 +47,7 @@ def declare(
     said = sources.said_by(id) if given is None else tuple(given)
     if chapter is None:
         chapter = getattr(check, "__module__", "").partition(".chapter_")[2][:2]
-    new = Claim(id, statement, said, kind, chapter, rule, check, sabotage)
+    new = Claim(id, statement, said, kind, chapter, rule, check, sabotage, runs)
     old = _registry.get(id)
     if old is not None and _identity(old) != _identity(new):
         raise ClaimError(

@@ -117,6 +117,7 @@ class Claim:
         check: computes the `Finding`; None stands for a claim that is not yet tested.
         sabotage: `(dotted target, mutant)`: put in place of the target, the mutant must change the
             verdict. It shows that the check can fail; tests require it of proofs and properties.
+        runs: the published sweep that decides it, `<experiment>-<profile>`; "" if none does.
 
     Raises:
         ClaimError: naming the field, what was expected and what came.
@@ -130,6 +131,7 @@ class Claim:
     rule: str | None = None
     check: Callable[[], Finding] | None = None
     sabotage: tuple[str, object] | None = None
+    runs: str = ""
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):

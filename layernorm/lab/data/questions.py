@@ -1,12 +1,11 @@
-"""Questions about CNN news (Hermann et al. 2015): strict readers of the two forms they come in.
+"""Questions about CNN news (Hermann et al. 2015): a strict reader of their files.
 
 A `.question` file holds one question in five parts with a blank line between them: the article's
-address, its text, the question, the answer, and a line `@entity3:Name` for each marker. The flat
-form of Chen et al. (2016) is one file with many: question, answer, text, a blank line. Words stand
+address, its text, the question, the answer, and a line `@entity3:Name` for each marker. Words stand
 between spaces; entities are markers `@entity3`, the gap of the question is `@placeholder`.
 
-The texts belong to CNN and are not part of this package. Sources: arXiv:1506.03340 with
-github.com/deepmind/rc-data, arXiv:1606.02858 with github.com/danqi/rc-cnn-dailymail.
+The texts belong to CNN and are not part of this package. Source: arXiv:1506.03340 with
+github.com/deepmind/rc-data.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class QuestionError(ValueError):
 class Question:
     """Words of the text and of the question, the marker that answers it, and where it was read.
 
-    `names`: what the markers stand for, by marker; the flat form does not say. `lost`: the answer
+    `names`: what the markers stand for, by marker. `lost`: the answer
     is not in the text any more, because `shortened` cut it away.
     """
 
@@ -80,20 +79,6 @@ def read(path: str | Path) -> Question:
             _refuse(path, number, f"{match[1]} has a name already, {found[match[1]]!r}")
         found[match[1]] = match[2]
     return _question(path, text, question[0], answer[0], found)
-
-
-def read_flat(path: str | Path) -> Iterator[Question]:
-    """The questions of a file in the flat form, one after another.
-
-    Raises as `read` does.
-    """
-    for block in _blocks(path, _lines(path)):
-        first = block[0][0]
-        if len(block) != 3:
-            what = f"got {len(block)} lines before a blank one"
-            _refuse(path, first, f"expected question, answer and text, a line each; {what}")
-        question, answer, text = block
-        yield _question(path, [text], question, answer, {})
 
 
 def shortened(question: Question, sentences: int = 4) -> Question:

@@ -30,7 +30,7 @@ from typing import Any
 import torch
 
 from layernorm.lab import records
-from layernorm.lab.experiments import checkpoint, get, lock, run
+from layernorm.lab.experiments import checkpoint, get, lock, machine, run
 from layernorm.lab.experiments.experiment import Config
 from layernorm.lab.experiments.left import Left
 from layernorm.lab.experiments.planning import Sweep, finished
@@ -79,7 +79,7 @@ def live(
     work = partial(run.train, device="cpu", save=False)
     if workers == 1:
         return [work(config) for config in tqdm(configs, desc=name, disable=None, leave=False)]
-    with _pool(workers or run.cores(), 1) as pool:
+    with _pool(workers or machine.cores(), 1) as pool:
         return list(pool.map(work, configs))
 
 
@@ -127,11 +127,11 @@ def carry_out(
         RuntimeError: no worker process can start: the script that calls this has no main guard.
     """
     if isinstance(workers, int):
-        run.check_number("workers", workers)
-    run.check_number("threads", threads)
+        machine.check_number("workers", workers)
+    machine.check_number("threads", threads)
     if workers is None:
-        one = run.device_of(device).type == "cuda"
-        workers = 1 if one else max(1, run.cores() // threads)
+        one = machine.device_of(device).type == "cuda"
+        workers = 1 if one else max(1, machine.cores() // threads)
     if not isinstance(workers, int):
         root = runs_folder(root).absolute()  # its processes may be in other folders
     there = finished(sweep.experiment, root)

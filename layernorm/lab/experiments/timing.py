@@ -18,8 +18,9 @@ from layernorm.lab import records
 from layernorm.lab.experiments import get
 from layernorm.lab.experiments.checkpoint import seeded
 from layernorm.lab.experiments.experiment import Config
+from layernorm.lab.experiments.machine import device_of
 from layernorm.lab.experiments.planning import Sweep
-from layernorm.lab.experiments.run import Trainer, device_of
+from layernorm.lab.experiments.run import Trainer
 
 
 def seconds_per_update(

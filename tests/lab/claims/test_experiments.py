@@ -29,7 +29,7 @@ COLUMNS = ["arm", "seed", "step", "seconds", "metric", "value", "options"]
 
 
 def read(metric, made_by):
-    """What a metric that this function of `curves` made reads; "" for another."""
+    """The metric's source, if this function of `curves` made it; "" for another."""
     metric = unwrap(metric) if callable(metric) else metric
     if getattr(metric, "__qualname__", "").partition(".")[0] != made_by:
         return ""
@@ -129,7 +129,7 @@ def turn(runs, said, rows, *ways):
 
 
 def what(term):
-    """What a term of a contrast reads: an arm's metric, whoever takes its logarithm."""
+    """The metric that a term of a contrast reads, its logarithm taken or not."""
     _, arm, metric = term
     return arm, read(metric, "logarithm") or metric
 

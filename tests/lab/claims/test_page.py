@@ -1,11 +1,13 @@
 """The ledger says what the registry says, and links to the chapters that are in the book."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import yaml
 from pairs import ROOT
 
+from layernorm.lab import claims
 from layernorm.lab.claims import Claim, Decided, Finding, page, sources
 
 
@@ -95,13 +97,13 @@ def test_what_nothing_has_decided_links_to_its_chapter_alone():
 def test_a_claim_about_runs_links_to_their_file_and_shows_its_comparisons():
     table = ({"comparison": "a - <b>", "n": "12", "interval": "-1 [-2, 0]", "but": ""},)
     finding = Finding("supported here", "In a sentence.", table=table)
-    claim = Claim("mixed-units/digits", "S.", ("summary D",), "experiment", "04")
+    claim = replace(claims.get("mixed-units/digits"), statement="S.")
     html = page.Linked([(claim, finding)])._repr_html_()
     assert 'href="../data/mixed_units-book.csv"' in html
     assert "<em>a - &lt;b&gt;</em>: n 12; interval -1 [-2, 0]</div>" in html
     assert "In a sentence." not in html
-    assert page.runs_of("learns-online/mnist") == "mnist-standard"
-    assert page.runs_of("one-mean-and-spread-per-case") == ""
+    assert claims.get("learns-online/mnist").runs == "mnist-standard"
+    assert claims.get("one-mean-and-spread-per-case").runs == ""
 
 
 def test_exploratory_claims_are_counted_and_leave_their_statements_open():

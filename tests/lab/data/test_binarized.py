@@ -30,7 +30,7 @@ def test_digits_are_those_of_the_data_set_twice_as_large():
 
 
 def test_enlarging_is_linear_interpolation_between_the_middles_of_pixels():
-    """Of a row 0, 1: the middles of four pixels are at -1/4, 1/4, 3/4, 5/4."""
+    """The middles of four pixels of a row 0, 1 are at -1/4, 1/4, 3/4, 5/4."""
     row = torch.tensor([[[0.0, 1.0]]])
     assert enlarged(row).tolist() == [[[0, 0, 1, 1]] * 2]
     assert enlarged(torch.tensor([[[0.4, 0.8]]]))[0, 0].tolist() == [0, 1, 1, 1]

@@ -1,5 +1,5 @@
-"""Questions about news: both forms are read to the last word, and a broken file is refused with its
-file and line. The texts are made up."""
+"""Questions about news: files are read to the last word, and a broken one is refused with its name
+and line. The texts are made up."""
 
 import os
 import re
@@ -14,7 +14,6 @@ from layernorm.lab.data.questions import (
     Vocabulary,
     encoded,
     read,
-    read_flat,
     shortened,
 )
 
@@ -29,14 +28,6 @@ GOOD = """http://news.example/1
 @entity0:Ann Lee
 @entity1:Bo: the second
 @entity2:CNN
-"""
-FLAT = """@placeholder bought the café
-@entity1
-( @entity2 ) @entity0 sold the café to @entity1 .
-
-why did @placeholder leave ?
-@entity7
-@entity7 left .
 """
 
 
@@ -78,15 +69,6 @@ def test_line_ends_of_another_system_change_nothing(tmp_path):
     assert read(written(tmp_path, GOOD.rstrip("\n"))) == unix
 
 
-def test_the_flat_form_holds_many_and_says_no_names(tmp_path):
-    first, second = read_flat(written(tmp_path, FLAT))
-    assert " ".join(first.text) == "( @entity2 ) @entity0 sold the café to @entity1 ."
-    assert first.question == ("@placeholder", "bought", "the", "café")
-    assert (first.answer, second.answer) == ("@entity1", "@entity7")
-    assert second.question == ("why", "did", "@placeholder", "leave", "?")
-    assert first.names == {}
-
-
 LATIN = GOOD.encode().replace("é".encode(), b"\xe9")
 BROKEN = {
     "empty": ("", "1: the address is missing: the file ends here"),
@@ -123,25 +105,6 @@ def test_a_broken_file_is_refused_with_file_and_line(tmp_path, case):
     path = written(tmp_path, text)
     with pytest.raises(QuestionError, match="^" + re.escape(f"{path}:{message}")):
         read(path)
-
-
-BROKEN_FLAT = {
-    "no answer": (
-        FLAT.replace("@entity7\n@", "@"),
-        "5: expected question, answer and text, a line",
-    ),
-    "no gap": (FLAT.replace("why did @placeholder", "why did he"), "5: the question has no @place"),
-    "elsewhere": (FLAT.replace("@entity7 left", "he left"), "6: the answer @entity7 is not in the"),
-    "encoding": (FLAT.encode().replace("é".encode(), b"\xe9"), "1: byte 28 of the line, 0xe9"),
-}
-
-
-@pytest.mark.parametrize("case", BROKEN_FLAT)
-def test_a_broken_flat_file_is_refused_with_file_and_line(tmp_path, case):
-    text, message = BROKEN_FLAT[case]
-    path = written(tmp_path, text)
-    with pytest.raises(QuestionError, match="^" + re.escape(f"{path}:{message}")):
-        list(read_flat(path))
 
 
 def question(text, asked, answer="@entity1"):

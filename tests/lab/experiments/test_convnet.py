@@ -209,27 +209,6 @@ def test_a_crop_that_leaves_nothing_is_refused():
         convnet_task.ConvNet(options(crop=4), 0, CPU)
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "message"),
-    [
-        ("batch", {"over": "channels"}, "over='channels' chooses among the statistics of method"),
-        (
-            "layer",
-            {"method": "weight"},
-            "method must be one of none, batch, layer, group, instance",
-        ),
-        ("group", {"groups": 3}, r"groups must divide every number of channels, \[8, 16, 16, 32\]"),
-        ("group-resnet", {"stages": [6]}, r"groups must divide every number of channels, \[6\]"),
-        ("layer", {"channels": []}, "channels must hold at least one number"),
-        ("layer", {"padding": "circle"}, "padding: the value should be 'zeros' or 'circular'"),
-        ("layer", {"crop": -1}, "crop: the value should be greater than or equal to 0"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(name, values, message):
-    with pytest.raises(ValueError, match=message):
-        EXPERIMENT.config("book", name, 0, **values)
-
-
 # What is measured by the distance to the border
 
 

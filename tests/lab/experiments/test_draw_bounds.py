@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from lab.experiments.drawing import ARMS, EXPERIMENT, SMALL, drawer, normal, options, pictures
+from lab.experiments.drawing import ARMS, EXPERIMENT, SMALL, drawer, normal, pictures
 from torch.distributions import Bernoulli, Independent, Normal, kl_divergence
 
 from layernorm.lab.data.binarized import binarized
@@ -141,21 +141,6 @@ def test_the_papers_sizes_and_a_narrow_run_of_them():
     result = train(EXPERIMENT.config("paper", "layer", 0, **narrow), save=False).result
     assert result["final"]["test_bound"] < result["curves"]["test_bound"]["value"][0]
     assert "test_kl_64" in result["final"]
-
-
-@pytest.mark.parametrize(
-    ("arm", "change", "message"),
-    [
-        ("none", {"method": "batch"}, "method must be one of none, layer, got 'batch'"),
-        ("none", {"variant": "paper"}, "variant 'paper' is for method 'layer'"),
-        ("rescaled", {"initial_std": 0.1}, "rescaled sets the scale of the weights"),
-        ("layer", {"read": 1}, "read: the value should be greater than or equal to 2, got 1"),
-        ("layer", {"dataset": "faces"}, "dataset: the value should be 'digits', 'mnist' or 'amat'"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(arm, change, message):
-    with pytest.raises(ValueError, match=message):
-        options(arm, **change)
 
 
 @pytest.mark.parametrize(

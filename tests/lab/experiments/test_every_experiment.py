@@ -1,4 +1,4 @@
-"""What holds for every experiment and study: its plan, its arms at a small size, resuming."""
+"""Every experiment and study: its plan, its arms at a small size, resuming."""
 
 import math
 
@@ -7,11 +7,19 @@ import torch
 
 from layernorm.lab import records
 from layernorm.lab.experiments import NAMES, STUDIES, compare, get, report
+from layernorm.lab.experiments.checkpoint import seeded
 from layernorm.lab.experiments.convnet import task as convnet
 from layernorm.lab.experiments.experiment import TUNING_SEED
 from layernorm.lab.experiments.mnist import model as mnist
 from layernorm.lab.experiments.planning import Sweep, finished
-from layernorm.lab.experiments.run import train
+from layernorm.lab.experiments.run import Trainer, train
+
+PAPERS = {  # the paper's profile cut to few and short updates, its other sizes as they are
+    "attentive_reader": {"held_out": 8},
+    "order_embeddings": {"scenes": 8, "held_out": 4, "folds": 1, "batch_size": 4},
+    "skip_thoughts": {"hidden": 24, "held_out": 8, "vocabulary": 500},
+    "handwriting": {"lines": 8, "held_out": 2, "hidden": 20, "points": 700},
+}
 
 SMALL = {"hidden": 12, "embedding": 7, "steps": 6, "held_out": 20, "watched": 20}
 
@@ -76,6 +84,17 @@ def test_a_run_takes_nothing_from_the_generators_around_it(name):
     assert train(small(name, arm), device="cpu", save=False).result == first
     other = get(name).config("book", arm, 1, **small(name, arm).options.model_dump())
     assert train(other, device="cpu", save=False).result != first
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_the_papers_profile_starts_and_trains(name):
+    few = {"updates": 2, "evaluations": 1, **PAPERS[name]}
+    config = get(name).config("paper", "layer", 0, **few)
+    with seeded(0, torch.device("cpu")):
+        trainer = Trainer(get(name), config, torch.device("cpu"))
+        trainer.update(1)
+        trainer.update(2)
+        assert all(map(math.isfinite, (*trainer.look(), *trainer.evaluate().values())))
 
 
 LEARNS = {

@@ -2,7 +2,6 @@
 sum; the network step by step; where its arms start; what eight lines by heart are."""
 
 import math
-import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,7 +17,7 @@ from layernorm.lab.experiments.handwriting import mixture as density
 from layernorm.lab.experiments.handwriting import model as task
 from layernorm.lab.experiments.handwriting.model import Writer, inputs, rescale_
 from layernorm.lab.experiments.handwriting.plan import BY_HEART, GRID, trivial
-from layernorm.lab.experiments.run import Trainer, train
+from layernorm.lab.experiments.run import train
 from layernorm.recurrent import LayerNormLSTM, LayerNormLSTMCell
 
 CPU = torch.device("cpu")
@@ -334,20 +333,6 @@ def test_the_interaction_is_the_difference_of_the_gains():
         assert sum(weight * values[arm] for weight, arm, _ in contrast) == pytest.approx(-more)
 
 
-@pytest.mark.parametrize(
-    ("arm", "change", "message"),
-    [
-        ("none", {"method": "batch"}, "method must be one of none, layer, got 'batch'"),
-        ("none", {"points": 1}, "points: the value should be greater than or equal to 2"),
-        ("layer", {"advance": 0.0}, "advance: the value should be greater than 0"),
-        ("none", {"batch_size": 20}, "batch_size 20 exceeds the 16 training lines"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(arm, change, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        options(arm, **change)
-
-
 def test_the_papers_profile_has_the_papers_sizes():
     paper = EXPERIMENT.config("paper", "layer", 0).options
     assert (paper.hidden, paper.components, paper.windows) == (400, 20, 10)
@@ -357,16 +342,6 @@ def test_the_papers_profile_has_the_papers_sizes():
     assert len(ALPHABET) + 1 == 57
     count = sum(p.numel() for p in model.parameters())
     assert count == pytest.approx(3.65e6, rel=0.02)
-
-
-@pytest.mark.parametrize("points", [500, 700])
-def test_the_papers_profile_starts_and_trains(points):
-    few = {"updates": 1, "evaluations": 1, "lines": 8, "held_out": 2, "hidden": 20}
-    config = EXPERIMENT.config("paper", "layer", 0, points=points, **few)
-    with seeded(0, CPU):
-        trainer = Trainer(EXPERIMENT, config, CPU)
-        trainer.update(1)
-        assert all(map(math.isfinite, trainer.look()))
 
 
 def test_the_data_hash_tells_lines_apart():

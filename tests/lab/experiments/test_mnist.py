@@ -194,26 +194,6 @@ def test_noise_makes_summed_inputs_drift():
     assert drifts["layer/noise"]["drift"] > 0.2
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"method": "instance"}, "instance.*needs positions"),
-        ({"method": "batch", "batch_size": 1}, "batch_size of at least 2"),
-        ({"logits": True}, "logits needs a normalized layer"),
-        ({"method": "weight", "noise": 0.5}, "noise needs a normalized layer"),
-        ({"method": "layer", "unbiased": True}, "unbiased is for method 'batch'"),
-        ({"method": "batch", "affine": False}, "affine=false is for method 'layer'"),
-        ({"method": "layer", "hidden": (9,), "watch": True}, "two hidden layers, got 1"),
-        ({"method": "layers"}, "unknown method 'layers'.*did you mean 'layer'"),
-        ({"noise": -0.5}, "noise"),
-        ({"activation": "gelu"}, "activation"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(values, message):
-    with pytest.raises(ValueError, match=message):
-        options(**values).check()
-
-
 @pytest.mark.parametrize("profile", ["standard", "paper", "paper_tenth"])
 def test_every_arm_trains_a_few_steps_at_small_size(generated, profile):
     for arm in EXPERIMENT.profile(profile).arms:

@@ -1,4 +1,4 @@
-"""What an experiment accepts, and how it refuses the rest; which cases a batch has."""
+"""Options that an experiment accepts and refuses; the cases of a batch."""
 
 import math
 import re

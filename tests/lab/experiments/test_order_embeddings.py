@@ -5,29 +5,13 @@ import math
 
 import pytest
 import torch
+from lab.experiments.ordering import made
 from torch import nn
 from torch.nn.functional import normalize
 
 from layernorm.lab.data import captions
-from layernorm.lab.experiments import get
-from layernorm.lab.experiments.checkpoint import seeded
 from layernorm.lab.experiments.order_embeddings import model, ranking
 from layernorm.recurrent import LayerNormGRU
-
-CPU = torch.device("cpu")
-EXPERIMENT = get("order_embeddings")
-SMALL = {"hidden": 12, "embedding": 7, "units": 6, "scenes": 40, "held_out": 12, "batch_size": 8}
-SMALL |= {"updates": 4, "evaluations": 2}
-
-
-def options(arm="none", **changes):
-    return EXPERIMENT.config("book", arm, 0, **{**SMALL, **changes}).options
-
-
-def made(arm="none", seed=0, **changes):
-    with seeded(0, CPU):
-        return model.OrderEmbeddings(options(arm, **changes), seed, CPU)
-
 
 # Energies and ranks
 
@@ -93,7 +77,7 @@ def test_what_is_not_a_number_fits_nothing():
 
 
 def test_scores_by_hand():
-    """Of 15 captions 9 find their image first, 6 as the third and last; of three images one has a
+    """9 of 15 captions find their image first, 6 as the third and last; of three images one has a
     caption first, one at rank 1 and one at rank 6."""
     energy = energies({i: 0.0 if i < 9 else 2.0 for i in range(15)})
     ranks = torch.tensor([0, 1, 6])
@@ -157,7 +141,7 @@ def test_the_loss_by_hand():
 
 
 def test_the_loss_of_unrelated_embeddings_is_the_margin_for_each_wrong_pair():
-    r"""Of half-normal coordinates a, b the mean of max(0, a - b)² is half that of (a - b)², so
+    r"""For half-normal a, b the mean of max(0, a - b)² is half that of (a - b)², so
     1 - 2/π. Its variance is at most half the mean of (a - b)⁴, (12 - 32/π)/2 = 0.91; with what the
     lengths add, a deviation below 1.2/sqrt(D) of E. So all energies are alike, and the 2 n (n - 1)
     terms of the loss have the mean m, but for what the n right energies leave to chance."""

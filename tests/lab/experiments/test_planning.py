@@ -1,4 +1,4 @@
-"""What a sweep still has to run, and the table it ends with: worked by hand."""
+"""The runs a sweep still has to make, and the table it ends with: worked by hand."""
 
 import math
 from dataclasses import replace
@@ -32,7 +32,7 @@ def plan(monkeypatch):
 
 
 def ran(config, validation=1.0, test=1.0, diverged_at=None, seconds=0.001):
-    """What a run of this configuration came to."""
+    """The record of a run of this configuration."""
     final = {"mean_validation_nll": validation, "mean_test_nll": test}
     result = {"final": final, "curves": {}, "diverged_at": diverged_at}
     return records.new(get("toy").document(config), result, {"seconds_per_update": seconds})

@@ -16,7 +16,7 @@ from lab.experiments import toy_experiment
 from torch import nn
 
 from layernorm.lab import records
-from layernorm.lab.experiments import checkpoint, get, run
+from layernorm.lab.experiments import checkpoint, get, machine
 from layernorm.lab.experiments.run import CHECK_EVERY, Trainer, train
 
 
@@ -218,7 +218,7 @@ def test_progress_is_told_at_the_start_at_each_reading_and_in_between():
 )
 def test_a_device_that_is_not_here_is_refused(monkeypatch, name, message):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert run.device_of("auto") == torch.device("cpu")
+    assert machine.device_of("auto") == torch.device("cpu")
     with pytest.raises(ValueError, match=message):
         train(config(), device=name)
 
@@ -288,7 +288,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_first_update(
 
 
 def test_a_model_that_cannot_be_trained_here_is_refused_before_it_takes_memory(monkeypatch):
-    monkeypatch.setattr(run, "memory", lambda device: 2**20)
+    monkeypatch.setattr(machine, "memory", lambda device: 2**20)
     made = []
     reset = nn.Linear.reset_parameters
     monkeypatch.setattr(
@@ -299,7 +299,7 @@ def test_a_model_that_cannot_be_trained_here_is_refused_before_it_takes_memory(m
     with pytest.raises(ValueError, match=r"takes more than 0\.0 GiB of memory, this machine has"):
         result("none", hidden=[200, 400])  # 400 * 200 weights of 4 bytes, four times
     assert made == [4]  # the second layer's weights were not filled
-    monkeypatch.setattr(run, "memory", lambda device: 2**40)
+    monkeypatch.setattr(machine, "memory", lambda device: 2**40)
     with pytest.raises(ValueError, match="choose smaller sizes"):
         result("none", hidden=[1000, 10**9])
     assert result("none", hidden=[2])  # nothing is left of the refusal

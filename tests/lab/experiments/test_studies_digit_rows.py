@@ -117,16 +117,3 @@ def test_a_trained_network_is_tried_with_several_statistics():
     final = result["final"]
     assert final["test_nll"] < result["curves"]["test_nll"]["value"][0]
     assert {"shared_nll", "own_6_nll", "repeated_6_nll", "test_6_error"} <= set(final)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"method": "rms"}, "method: the value should be 'none', 'batch' or 'layer'"),
-        ({"gain": 0.0}, "gain: the value should be greater than 0"),
-        ({"method": "layer", "padded": True}, "padded is for method 'batch' only"),
-    ],
-)
-def test_a_bad_configuration_is_refused(change, message):
-    with pytest.raises(ValueError, match=message):
-        config(**change)

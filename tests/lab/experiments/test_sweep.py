@@ -18,7 +18,7 @@ from lab.experiments import toy_experiment
 from lab.experiments.toy_experiment import Here
 
 from layernorm.lab import records
-from layernorm.lab.experiments import checkpoint, get, lock, run, timing
+from layernorm.lab.experiments import checkpoint, get, lock, machine, run, timing
 from layernorm.lab.experiments import sweep as engine
 from layernorm.lab.experiments.planning import Sweep, finished
 from layernorm.lab.experiments.sweep import carry_out, live, rates
@@ -210,10 +210,10 @@ def test_numbers_below_one_are_refused(name, value):
 @pytest.mark.parametrize("name", ["workers", "threads"])
 @pytest.mark.parametrize(("cores", "most"), [(2, 64), (100, 400)])
 def test_numbers_beyond_reason_are_refused(monkeypatch, name, cores, most):
-    monkeypatch.setattr(run, "cores", lambda: cores)
+    monkeypatch.setattr(machine, "cores", lambda: cores)
     with pytest.raises(ValueError, match=f"{name} must be at most {most} on {cores} cores, got"):
         carry_out(Sweep("toy", "plain"), **{name: most + 1})
-    run.check_number(name, most)
+    machine.check_number(name, most)
 
 
 def test_workers_share_the_cores(monkeypatch):
@@ -224,7 +224,7 @@ def test_workers_share_the_cores(monkeypatch):
         return Here(number, threads)
 
     monkeypatch.setattr(engine, "_pool", pool)
-    monkeypatch.setattr(run, "cores", lambda: 5)
+    monkeypatch.setattr(machine, "cores", lambda: 5)
     sweep = Sweep("toy", "plain", ("none",), (0,), by_heart=False)
     for done, (threads, expected) in enumerate([(1, 5), (2, 2), (9, 1)]):
         carry_out(replace(sweep, seeds=(done,)), threads=threads, device="cpu")

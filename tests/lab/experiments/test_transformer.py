@@ -302,21 +302,11 @@ def test_each_parameter_has_its_optimizer():
 
 
 @pytest.mark.parametrize("profile", ["standard", "data", "optimizer", "paper"])
-def test_every_arm_trains_and_goes_on_to_the_same_bits(profile, tmp_path):
-    def stop(step, metrics):
-        if step == 2:
-            raise KeyboardInterrupt
-
+def test_every_arm_trains(profile):
     few = {**SMALL, "updates": 3, "evaluations": 3, "text": "manual", "examples": 4}
-    for number, arm in enumerate(PLAN.profile(profile).arms):
-        config = PLAN.config(profile, arm, 0, **few)
-        whole = train(config, device="cpu", save=False).result
-        assert all(map(math.isfinite, whole["final"].values()))
-        if number == 1:
-            given = {"device": "cpu", "root": tmp_path}
-            with pytest.raises(KeyboardInterrupt):
-                train(config, checkpoint_seconds=0, progress=stop, **given)
-            assert train(config, **given).result == whole
+    for arm in PLAN.profile(profile).arms:
+        final = train(PLAN.config(profile, arm, 0, **few), device="cpu", save=False).result["final"]
+        assert all(map(math.isfinite, final.values())), arm
 
 
 @pytest.mark.parametrize("arm", ["layer", "rescaled", "dyt/much"])
@@ -327,22 +317,6 @@ def test_an_arm_learns_windows_by_heart_and_no_others(arm):
     assert result["curves"]["train_error"]["value"][0] > 80
     assert result["final"]["train_error"] < 10
     assert result["final"]["validation_error"] > 50
-
-
-@pytest.mark.parametrize(
-    ("arm", "change", "message"),
-    [
-        ("layer", {"method": "batch"}, "method must be one of none, layer, rms, dyt, derf"),
-        ("layer", {"heads": 5}, r"heads must divide hidden \(12\), got 5"),
-        ("none", {"qk_norm": True}, "qk_norm is about norms, and method 'none' has none"),
-        ("none", {"placement": "post"}, "placement is about norms"),
-        ("post", {"layernorm_scaling": True}, "layernorm_scaling needs norms that come first"),
-        ("layer", {"alpha": 0.3}, "alpha is for methods dyt and derf"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(arm, change, message):
-    with pytest.raises(ValueError, match=message):
-        options(arm, **change)
 
 
 def test_each_profile_has_families_of_its_own():

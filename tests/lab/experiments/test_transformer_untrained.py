@@ -1,4 +1,4 @@
-"""What is measured in untrained transformers, against direct computations and geometry."""
+"""Measurements in untrained transformers, against direct computations and geometry."""
 
 import math
 

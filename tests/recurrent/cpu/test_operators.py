@@ -105,7 +105,7 @@ def test_a_bad_value_stays_in_its_own_sequence(kind):
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_two_graphs_at_once_do_not_share_memory(kind):
-    """What a forward pass keeps is used again only when its graph is gone."""
+    """Memory that a forward pass keeps is used again only when its graph is gone."""
     w = weights(kind, 4, 20)
     inputs = [draw(9, 4, seed=seed) for seed in (1, 2)]
     alone = [torch.autograd.grad(run(kind, x, w)[0].square().sum(), x)[0] for x in inputs]

@@ -20,7 +20,7 @@ FILES = ["pyproject.toml", "setup.py", "README.md", "LICENSE", "layernorm/__init
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    """What a wheel is built from, without most of the package, and a compiler that is done at
+    """The sources of a wheel, without most of the package, and a compiler that is done at
     once."""
     folder = tmp_path_factory.mktemp("tree")
     for name in [*FILES, "layernorm/py.typed"]:

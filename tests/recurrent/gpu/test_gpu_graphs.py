@@ -21,7 +21,7 @@ BOTH = pytest.mark.parametrize("form", ["joint", "gru"])
 
 @pytest.fixture(autouse=True)
 def captures(monkeypatch):
-    """What was captured: 'forward' and 'backward', one after the other."""
+    """The graphs that were captured: 'forward' and 'backward', one after the other."""
     graphs.clear()
     made, really = [], graphs.capture
 

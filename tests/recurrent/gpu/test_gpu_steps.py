@@ -1,4 +1,4 @@
-"""What the fused steps do in half precision, and how they sum columns."""
+"""The fused steps in half precision, and their sums of columns."""
 
 import pytest
 import torch
