@@ -15,6 +15,7 @@ from layernorm.lab.benchmarks.measure.resume import Plan
 from layernorm.lab.benchmarks.measure.table import place
 from layernorm.lab.benchmarks.norms import plan as norm_plans
 from layernorm.lab.benchmarks.norms.implementations import OURS
+from layernorm.lab.benchmarks.recurrent import peers as recurrent_peers
 from layernorm.lab.benchmarks.recurrent.plan import TARGETS, gpu_plan
 from layernorm.lab.benchmarks.recurrent.subjects import ON_GPU
 
@@ -102,7 +103,12 @@ STEPS: dict[str, Callable[[str], Plan]] = {  # after the tests; what was aimed f
 
 def absent(plan: Iterable[Case]) -> list[str]:
     """The implementations that cannot run a plan's operations here, and why."""
-    return norm_plans.absent(tuple(case for case in plan if hasattr(case, "source")))
+    plan = tuple(plan)
+    kinds = {case.operation for case in plan if case.benchmark == "recurrent"}
+    return [
+        *norm_plans.absent(tuple(case for case in plan if hasattr(case, "source"))),
+        *recurrent_peers.absent(sorted(kinds)),
+    ]
 
 
 def verdicts(rows: Iterable[Row]) -> list[str]:
