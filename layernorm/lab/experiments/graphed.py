@@ -5,7 +5,8 @@ launch them than they take. Captured once, they are launched together. Only the 
 stays outside: it is drawn on the CPU, by seed and update, and copied to where the graph reads it.
 
 The experiments whose batches are as long as their longest sentence, line or story have no fixed
-shapes; they are trained as elsewhere. So are those that draw more than a batch in an update.
+shapes; they are trained as elsewhere. So are those that draw more than a batch in an update, and
+the transformer, which has a trainer of its own: its learning rate changes with every update.
 """
 
 from __future__ import annotations
@@ -28,10 +29,6 @@ def _batches(task: Any, drawn: Drawn, step: int) -> dict[str, Tensor]:
     return {"batches": drawn["batches"](step)}
 
 
-def _windows(task: Any, drawn: Drawn, step: int) -> dict[str, Tensor]:
-    return {"draw": drawn["draw"](task.options.batch_size, step)}
-
-
 def _pictures(task: Any, drawn: Drawn, step: int) -> dict[str, Tensor]:
     random = generator(task.seed, step)
     return {**_batches(task, drawn, step), "noise": drawn["noise"](task.options.batch_size, random)}
@@ -41,7 +38,6 @@ def _pictures(task: Any, drawn: Drawn, step: int) -> dict[str, Tensor]:
 FEEDS: dict[str, tuple[tuple[str, ...], Callable[[Any, Drawn, int], dict[str, Tensor]]]] = {
     "Mnist": (("batches",), _batches),
     "ConvNet": (("batches",), _batches),
-    "Characters": (("draw",), _windows),
     "Drawer": (("batches", "noise"), _pictures),
 }
 
@@ -53,8 +49,6 @@ def why_not(task: Any) -> str:
         return f"the shapes of {kind}'s batches are not fixed"
     if kind == "Mnist" and task.noise:
         return "every update draws the noise of each layer"
-    if kind == "Characters" and task.few is not None:
-        return "it learns a few windows by heart"
     return ""
 
 
@@ -92,8 +86,6 @@ class Graphed(Trainer):
         drawn = self.feed(self.task, self.drawn, step)
         if self.updates == 0:
             self.given = {name: tensor.to(self.device) for name, tensor in drawn.items()}
-            for name, tensor in self.given.items():
-                setattr(self.task, name, lambda *_, tensor=tensor: tensor)
         for name, tensor in drawn.items():
             self.given[name].copy_(tensor)
         if self.updates < WARM:
@@ -112,27 +104,21 @@ class Graphed(Trainer):
         torch.cuda.current_stream(self.device).wait_stream(self.stream)
 
     def _compute(self, step: int) -> None:
-        with self.autocast():
-            loss = self.task.loss(step)
+        """An update on what was copied to where a graph reads it."""
+        for name, tensor in self.given.items():
+            setattr(self.task, name, lambda *_, tensor=tensor: tensor)
+        try:
+            with self.autocast():
+                loss = self.task.loss(step)
+        finally:
+            for name, draw in self.drawn.items():
+                setattr(self.task, name, draw)
         self.optimizer.zero_grad()
         loss.backward()
         if self.clip is not None:
             torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)
         self.optimizer.step()
         self.loss.copy_(loss.detach())
-
-    def evaluate(self) -> dict[str, float]:
-        """As elsewhere, with what the task draws itself."""
-        if not self.fixed or self.updates == 0:
-            return super().evaluate()
-        static = {name: getattr(self.task, name) for name in self.given}
-        for name, draw in self.drawn.items():
-            setattr(self.task, name, draw)
-        try:
-            return super().evaluate()
-        finally:
-            for name, draw in static.items():
-                setattr(self.task, name, draw)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Adam's state is another tensor afterwards: a graph that was captured is of no use."""

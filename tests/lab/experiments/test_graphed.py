@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from layernorm.lab.experiments import get, graphed, run
+from layernorm.lab.experiments.data_parallel import Workers
 from layernorm.lab.experiments.graphed import FEEDS, Graphed, why_not
 
 CPU = torch.device("cpu")
-EXPERIMENTS = ("mnist", "convnet", "transformer", "draw")
+EXPERIMENTS = ("mnist", "convnet", "draw")
 OTHERS = ("order_embeddings", "attentive_reader", "handwriting", "skip_thoughts")
 
 
@@ -87,10 +88,11 @@ def test_evaluating_draws_as_ever(captured):
 
 
 def test_a_gpu_has_graphs_and_several_processes_have_not():
-    gpu, alone = torch.device("cuda"), SimpleNamespace(size=1)
+    gpu, alone = torch.device("cuda"), Workers()
     assert run._trainer(get("mnist"), gpu, alone) is Graphed
     assert run._trainer(get("mnist"), CPU, alone) is run.Trainer
-    assert run._trainer(get("mnist"), gpu, SimpleNamespace(size=2)) is run.Trainer
+    assert run._trainer(get("mnist"), gpu, Workers(0, 2)) is run.Trainer
+    assert run._trainer(get("transformer"), gpu, alone) is get("transformer").trainer
 
 
 def test_every_feed_is_of_a_task_that_there_is():
