@@ -36,8 +36,10 @@ if not all(map(find_spec, REST)):  # then the library and its kernels alone, and
         "tests/lab/gpu/*",
         "tests/lab/records/*",
         "tests/lab/test_*.py",
+        "tests/recurrent/cpu/*",
         "tests/symbolic/*",
         "tests/test_imports.py",
+        "tests/typechecker.py",
     ]
 if not find_spec("hypothesis"):
     collect_ignore_glob += ["tests/kernels/test_operators.py", "tests/library/test_functional.py"]

@@ -46,7 +46,7 @@ def went(tmp_path_factory):
 def rows(home, profile):
     with records.only_own(home):
         found = [resume.from_record(r) for r in records.runs() if r.config["profile"] == profile]
-    return {(r.benchmark, r.mode, r.implementation): r for r in found}
+    return {(r.benchmark, r.mode, r.dtype, r.implementation): r for r in found}
 
 
 def test_the_device_is_named_and_every_step_is_told(went):
@@ -58,16 +58,16 @@ def test_the_device_is_named_and_every_step_is_told(went):
 
 
 def test_an_illegal_access_ends_one_process_and_its_own_times_alone(went):
-    _, second, _, home = went
+    first, _, _, home = went
     found = rows(home, "broken")
     assert len(found) == 9
-    for (_, _, name), row in found.items():
+    for (*_, name), row in found.items():
         if name == "triton":
             assert row.status.startswith("crashed: RuntimeError: CUDA error: an illegal memory")
         else:
             assert row.status == "measured"
             assert row.machine == "pretended GPU"
-    assert sum("found the GPU useless" in line for line in second) == 3
+    assert sum("found the GPU useless" in line for line in first) == 3
 
 
 def test_a_process_that_is_killed_costs_its_case_and_no_other(went):
