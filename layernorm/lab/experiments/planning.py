@@ -239,6 +239,13 @@ class Sweep:
         chosen = self._chosen(done)
         return self._done(done, self._counts(done, chosen), chosen, self._best)
 
+    def compared_runs(self, done: Mapping[str, Record]) -> list[Record]:
+        """Those of `runs`, and those at next best rates, which may decide otherwise."""
+        chosen = self._chosen(done)
+        counts = self._counts(done, chosen)
+        best = self._done(done, counts, chosen, self._best)
+        return best + self._done(done, counts, chosen, self._next_best)
+
     def used(self, done: Mapping[str, Record]) -> Iterator[Record]:
         """All runs that the comparison rests on, as far as they are done."""
         chosen = self._chosen(done)

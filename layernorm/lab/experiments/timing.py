@@ -57,11 +57,12 @@ def time_arms(
     root: str | Path | None = None,
     at_once: int = 12,
 ) -> dict[str, float]:
-    """Measure the arms whose runs were not measured alone yet, and write it into their records.
+    """Measure the arms whose runs were not measured alone yet, and write it into their records,
+    those of next best rates included: an update takes as long at any rate.
 
     At most `at_once` arms are held in memory together. Returns seconds per update by arm.
     """
-    runs = [run for run in sweep.runs(done) if not run.timing.get("alone")]
+    runs = [run for run in sweep.compared_runs(done) if not run.timing.get("alone")]
     configs = {}
     for arm in dict.fromkeys(run.config["arm"] for run in runs):
         configs[arm] = sweep.config(arm, sweep.seeds[0], sweep.rate(done, arm))
