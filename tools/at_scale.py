@@ -268,6 +268,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=10, help="of a run, on average")
     parser.add_argument("--days", type=float, default=30, help="between two failures of a node")
+    parser.add_argument("--every", type=float, default=30, help="seconds between checkpoints")
     parser.add_argument("--sweeps", default="10x100,10x1000,100x100,10x10000,100x1000")
     args = parser.parse_args()
     print("storage operations")
@@ -277,7 +278,7 @@ def main() -> None:
     print("\narms x seeds   runs  engine ms/run  operations/run  MB/1000 runs  hours  busy"
           "  failures  lost h  given up")  # fmt: skip
     for shape in args.sweeps.split(","):
-        cluster = Cluster(args.nodes, 60 * args.minutes, 86400 * args.days)
+        cluster = Cluster(args.nodes, 60 * args.minutes, 86400 * args.days, every=args.every)
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as own:  # own peak
             of = own.submit(of_a_sweep, *map(int, shape.split("x")), cluster).result()
         cluster = of.cluster

@@ -416,13 +416,13 @@ def test_rates_are_chosen_once_for_each_question(plan, monkeypatch):
     plan("book", **TWO_STAGES)
     sweep = Sweep("toy", "book")
     _, done = carried_out(sweep, of_seed)
-    asked, rates = [], Sweep.rates
+    asked, rates = [], Sweep._rates
 
-    def counted(self, done, arm):
+    def counted(self, done, arm, tried):
         asked.append(arm)
-        return rates(self, done, arm)
+        return rates(self, done, arm, tried)
 
-    monkeypatch.setattr(Sweep, "rates", counted)
+    monkeypatch.setattr(Sweep, "_rates", counted)
     for question in (sweep.wanted, sweep.runs, sweep.verdicts):
         question(done)
         assert sorted(asked) == sorted(sweep.arms)

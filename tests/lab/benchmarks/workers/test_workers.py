@@ -1,7 +1,7 @@
 """The benchmark of shared updates and of sweeps: what is timed is right, what is counted is so."""
 
 import contextlib
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 
 import pytest
@@ -13,7 +13,6 @@ from layernorm.cli import app
 from layernorm.lab.analysis import parallel
 from layernorm.lab.benchmarks import workers
 from layernorm.lab.benchmarks.measure import MEASURED, case, measure, resume
-from layernorm.lab.benchmarks.workers import plan as plans
 from layernorm.lab.benchmarks.workers import runs, updates
 from layernorm.lab.experiments import data_parallel
 
@@ -71,7 +70,7 @@ def test_shared_updates_are_timed_and_recorded(two, monkeypatch, folders):
     assert apart[1] > 0.01
     for row in rows:
         resume.records.save(resume.record_of(row, "mine", shared.depends_on(row.implementation)))
-    again = plans.recorded("workers", "mine")
+    again = workers.recorded("workers", "mine")
     assert [row.implementation for row in again] == list(shared.implementations)
     assert again[2].options["bytes"] == rows[2].options["bytes"] == 4 * (PARAMETERS + 4 * 11)
 
@@ -102,7 +101,7 @@ def test_the_tables():
     ]
 
 
-class Here:
+class Here(Executor):
     """An executor of this process."""
 
     wrong = False
