@@ -41,7 +41,7 @@ def run(
     `torchrun --nproc-per-node=N -m layernorm run NAME`, N processes share every batch.
     """
     from layernorm.lab.experiments.data_parallel import started
-    from layernorm.lab.experiments.run import device_of
+    from layernorm.lab.experiments.machine import device_of
 
     use_threads(threads)
     device_of(device)
@@ -168,7 +168,7 @@ def _assignments(values: Mapping[str, object]) -> str:
 
 def use_threads(threads: int) -> None:
     """Let torch compute with that many threads; `ValueError` for too few or too many."""
-    from layernorm.lab.experiments.run import check_number
+    from layernorm.lab.experiments.machine import check_number
 
     check_number("threads", threads)
     torch.set_num_threads(threads)
