@@ -1,5 +1,5 @@
 # make book · make test (FAST=1) · make lab · make notebooks · make slides · make plain ·
-# make download · make bench-gpu · make sanitize · make clean
+# make download · make bench-gpu · make experiments-gpu · make sanitize · make clean
 # README.md shows the plain commands behind each. Another Python: make book PYTHON=python3.12
 
 PYTHON ?= python3
@@ -14,7 +14,7 @@ NBVAL := env PYTHONWARNINGS="ignore:layernorm's recurrent layers" $(BIN)/python 
 UNITS := $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile
 ALONE = $(patsubst %.md,%.ipynb,$(shell grep -l '^run_alone: true' notebooks/*.md))
 
-.PHONY: book test lab notebooks slides plain download bench-gpu sanitize clean
+.PHONY: book test lab notebooks slides plain download bench-gpu experiments-gpu sanitize clean
 
 # Executes what is not current (all with FORCE=1) and builds the pages.
 book: $(INSTALLED)
@@ -78,10 +78,20 @@ download: $(INSTALLED)
 	$(BIN)/python tools/print_book.py _build/html $(DOWNLOAD).pdf
 	$(BIN)/python tools/check_pdf.py $(DOWNLOAD).pdf _build/html
 
-# On a machine with a GPU, whose PYTHON has torch, triton, numpy and jaxtyping: 8 minutes of what is
-# still to be measured, what was aimed for first. Call it until it says "complete". OUT: a folder.
+# On a machine with a GPU, had for minutes or for good, whose PYTHON has torch, triton, numpy and
+# jaxtyping: MINUTES (9) of what is still to be measured, what was aimed for first. OUT: the folder
+# for one archive of all results, FROM: an archive to go on from, STEPS: those alone, DRY=1: a dry run
+# without a GPU. `python -m layernorm.lab.gpu --help` says what to run in which call.
 bench-gpu:
-	$(PYTHON) -m layernorm.lab.benchmarks.gpu --minutes 8 $(if $(OUT),--out $(OUT))
+	$(call on_gpu,bench)
+
+# The same for the experiments' profiles standard and paper, which need the extra `experiments`.
+experiments-gpu:
+	$(call on_gpu,train)
+
+on_gpu = $(PYTHON) -m layernorm.lab.gpu $(1) $(if $(OUT),--out $(OUT)) \
+	$(if $(MINUTES),--minutes $(MINUTES)) $(if $(FROM),--from $(FROM)) \
+	$(if $(STEPS),--steps $(STEPS)) $(if $(DRY),--pretend)
 
 # The C++ of the recurrent layers under the address, undefined-behavior and thread sanitizers: a
 # minute or two; needs g++.

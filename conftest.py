@@ -1,5 +1,6 @@
 """Where there is no GPU, Triton's kernels are tested in Triton's interpreter, which has to be
-chosen before anything imports Triton."""
+chosen before anything imports Triton. What a machine has not installed is not collected: a GPU
+machine with torch, Triton, NumPy, jaxtyping and pytest can run `pytest -m gpu`."""
 
 import os
 from importlib.util import find_spec
@@ -16,3 +17,29 @@ if find_spec("triton") is None:  # platforms that have none
         "tests/kernels/*.py",
         "tests/recurrent/gpu/*.py",
     ]
+REST = ("beartype", "pydantic", "pooch", "typer", "sympy", "yaml", "hypothesis", "pandas", "scipy")
+if not all(map(find_spec, REST)):  # then the library and its kernels alone, and their benchmarks
+    collect_ignore_glob += [
+        "tools/*",
+        "layernorm/__main__.py",
+        "layernorm/cli/*",
+        "layernorm/lab/*",
+        "layernorm/symbolic/*",
+        "tests/book/*",
+        "tests/browser/*",
+        "tests/cli/*",
+        "tests/lab/analysis/*",
+        "tests/lab/benchmarks/[!bcm]*",
+        "tests/lab/claims/*",
+        "tests/lab/data/*",
+        "tests/lab/experiments/*",
+        "tests/lab/gpu/*",
+        "tests/lab/records/*",
+        "tests/lab/test_*.py",
+        "tests/recurrent/cpu/*",
+        "tests/symbolic/*",
+        "tests/test_imports.py",
+        "tests/typechecker.py",
+    ]
+if not find_spec("hypothesis"):
+    collect_ignore_glob += ["tests/kernels/test_operators.py", "tests/library/test_functional.py"]

@@ -165,10 +165,8 @@ def _zoneout_scan(layer, x, batch_sizes, states, weights, reverse: bool):
 
     def step(rows, *given):
         *states, weights = given
-        new = zoneout.zoned(layer._one(weights), layer._kept(0, states), rows.shape[1])(
-            rows, *states
-        )
-        return new[0], *new
+        after = zoneout.zoned(layer._one(weights), layer._kept(0, states), rows.shape[1])
+        return definition._over_time(after, rows, None, states, False)
 
     return _scan(step, x, states, weights, reverse)
 

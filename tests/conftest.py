@@ -1,7 +1,9 @@
-"""Checks the annotated shapes of every call into the package while the tests run, and says which
-files `make test FAST=1` leaves out: `python tests/conftest.py` prints them."""
+"""Checks the annotated shapes of every call into the package while the tests run, where beartype is
+installed, and says which files `make test FAST=1` leaves out: `python tests/conftest.py` prints
+them."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -19,6 +21,7 @@ SLOW = [
     "lab/claims/test_experiments.py",
     "lab/data/test_cloze.py",
     "lab/experiments",
+    "lab/gpu",
     "lab/records/test_offline.py",
     "lab/records/test_staleness.py",
     "lab/test_invariance_figure.py",
@@ -32,7 +35,8 @@ if __name__ != "__main__":
     # imports those of folders that its command line names before it calls any hook.
     from jaxtyping import install_import_hook
 
-    install_import_hook("layernorm", "typechecker.check")
+    if find_spec("beartype"):
+        install_import_hook("layernorm", "typechecker.check")
 
 
 def pytest_configure():

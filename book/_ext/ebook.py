@@ -7,6 +7,7 @@ An e-reader has no sliders, buttons or network, and many cannot open a folded pa
 - folded cells, solutions and rules are unfolded;
 - mathematics is MathML, which EPUB 3 asks every reader to show: it grows with the text, follows a
   dark page and can be read aloud, which pictures do not and cannot;
+- no markup is left that browsers forgive and EPUB's rules (as epubcheck reads them) do not;
 - links to what is not in the book, as the runs behind a figure, lead to the book's address.
 """
 
@@ -44,14 +45,29 @@ class Ebook(Epub3Builder):
         for part in self.env.get_doctree(self.config.root_doc).findall(addnodes.toctree):
             pages = [self.entry(title, name) for title, name in part["entries"]]
             first = self.env.get_doctree(part["entries"][0][1]).next_node(nodes.section)
-            at = f"{pages[0]['refuri']}#{first['ids'][0]}"
-            caption = {"level": 1, "refuri": at, "text": escape(part["caption"])}
+            caption = {**pages[0], "level": 1, "text": escape(part["caption"])}
+            pages[0]["refuri"] += f"#{first['ids'][0]}"  # behind its part, in reading order
             self.refnodes += [caption, *pages]
         self.toc_add_files(self.refnodes)
 
     def entry(self, title, name):
         text = title or self.env.titles[name].astext()
         return {"level": 2, "refuri": name + self.out_suffix, "text": escape(text)}
+
+    def toc_metadata(self, level, navpoints):
+        """Sphinx gives the older contents another identifier than the book's."""
+        return super().toc_metadata(level, navpoints) | {"uid": self.config.epub_identifier}
+
+    def build_content(self):
+        """Say in the list of files which pages hold formulas, as EPUB 3 demands."""
+        super().build_content()
+        file = Path(self.outdir) / "content.opf"
+        listed = file.read_text(encoding="utf-8")
+        for page in sorted(Path(self.outdir).rglob(f"*{self.out_suffix}")):
+            if "<math" in page.read_text(encoding="utf-8"):
+                item = f'href="{page.relative_to(self.outdir).as_posix()}"'
+                listed = listed.replace(item, f'{item} properties="mathml"', 1)
+        file.write_text(listed, encoding="utf-8")
 
     def copy_static_files(self):
         folder = Path(self.outdir) / "_static"
@@ -86,6 +102,20 @@ def unfold(soup):
             details.name, details["class"] = "div", "details"
             if summary is not None:
                 summary.name, summary["class"] = "div", "summary"
+
+
+def strict(soup):
+    """Replace what EPUB's rules do not allow in a page's body."""
+    for style in soup.find_all("style"):  # of a data frame; ebook.css has the tables' style
+        style.decompose()
+    for attribute, rule in (("valign", "vertical-align"), ("halign", "text-align")):
+        for cell in soup.find_all(attrs={attribute: True}):
+            earlier = f"{cell['style'].rstrip(';')}; " if cell.get("style") else ""
+            cell["style"] = f"{earlier}{rule}: {cell.attrs.pop(attribute)}"
+    for parameters in soup.select("dt dl"):  # of a long signature: descriptions without terms
+        for line in parameters.find_all("dd", recursive=False):
+            line.name = "div"
+        parameters.name, parameters["class"] = "div", "parameters"
 
 
 def bare(text):
@@ -142,6 +172,7 @@ def page(app, pagename, templatename, context, doctree):
     if "body" in context:
         soup = BeautifulSoup(context["body"], "html.parser")
         unfold(soup)
+        strict(soup)
         mathematics(soup, lambda formulas: convert(app, formulas))
         links(soup, pagename, app.env.found_docs, app.config.epub_identifier)
         context["body"] = soup.decode(formatter="minimal")

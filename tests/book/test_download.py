@@ -121,6 +121,11 @@ $$ \mu = \frac1H \sum_i a_i \tag{3} $$
 
 <details class="hide"><summary>Show code</summary><p>Hidden.</p></details>
 <details><summary>Hint</summary><p>Think.</p></details>
+
+<div><style scoped>th { color: red }</style><table>
+<tr><th valign="top" halign="left" style="color: blue;">T</th></tr></table></div>
+
+<dl><dt>f(<dl><dd>x,</dd></dl>)</dt><dd>A function.</dd></dl>
 """
 
 
@@ -165,9 +170,8 @@ def test_sphinx_makes_a_whole_epub(small):
     assert made.returncode == 0, made.stderr
     assert check_epub.problems(folder / "out" / "small.epub") == []
     with ZipFile(folder / "out" / "small.epub") as archive:
-        index, one, nav = (
-            archive.read(f"{name}.xhtml").decode() for name in ("book/index", "chapters/one", "nav")
-        )
+        names = ("book/index.xhtml", "chapters/one.xhtml", "nav.xhtml", "content.opf", "toc.ncx")
+        index, one, nav, listed, older = (archive.read(name).decode() for name in names)
     assert "../chapters/one.xhtml#one" in index
     assert "https://example.org/small/data/x.csv" in one
     assert "𝐱" in one
@@ -180,6 +184,15 @@ def test_sphinx_makes_a_whole_epub(small):
         text.strip() for text in one.replace("<", ">").split(">")
     }
     assert nav.index("Part I") < nav.index(">One<")
+    assert nav.index('"chapters/one.xhtml"') < nav.index('"chapters/one.xhtml#one"')
+    # EPUB's rules, by which epubcheck found the book's pages wrong
+    assert 'href="chapters/one.xhtml" properties="mathml"' in listed
+    assert listed.count("mathml") == 1
+    assert 'content="https://example.org/small"' in older
+    assert "<style" not in one
+    assert 'style="color: blue; vertical-align: top; text-align: left"' in one
+    assert one.count("<dl") == one.count("<dd") == 1
+    assert '<div class="parameters"><div>x,</div></div>' in one
 
 
 def test_a_formula_that_nobody_can_read_stops_the_epub(small):

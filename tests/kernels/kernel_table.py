@@ -18,10 +18,10 @@ COLUMNS = (
 
 def row(direction: str, width: int, kind: str, arch: int) -> list:
     """A line of the table."""
-    import kernel_compile  # beside this program
+    from layernorm.lab.analysis import compiled
 
-    found = getattr(kernel_compile, direction)(width, kind, arch, True)
-    cut = launch.tile(width, direction, kernel_compile.itemsize(kind))
+    found = getattr(compiled, direction)(width, kind, arch, True)
+    cut = launch.tile(width, direction, compiled.itemsize(kind))
     tile = f"{cut.rows} x {cut.block}"
     return [direction, kind, width, tile, *(found.get(name, "") for name in COLUMNS)]
 

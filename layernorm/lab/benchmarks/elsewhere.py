@@ -21,6 +21,35 @@ HEAD = (
     *("operation", "device", "units", "by", "TB/s", "of the memory's speed"),
     *("µs by bytes alone", "µs at that speed", "published, not measured here"),
 )
+RECURRENT = (
+    *("layer", "device", "T,B,I,H", "by", "ms", "µs a step", "µs in all by bytes alone"),
+    "published, not measured here",
+)
+
+
+def recurrent() -> Table:
+    """Return what others published of normalized recurrent layers, forward.
+
+    By bytes alone: inputs, outputs and weights once each, at the speed of the device's memory.
+    """
+    content = _content()
+    lines = []
+    for row in content["recurrent"]:
+        steps, batch, inputs, units = row["shape"]
+        size = SIZES[row["dtype"]] * (steps * batch * (inputs + units) + row["weights"])
+        lines.append(
+            [
+                f"{row['layer']}, {row['dtype']}",
+                row["device"],
+                ",".join(map(str, row["shape"])),
+                row["by"],
+                f"{row['ms']:.1f}",
+                f"{1e3 * row['ms'] / steps:.0f}",
+                f"{1e-6 * size / content['devices'][row['device']]:.1f}",
+                f"{row['source']} ({row['year']})",
+            ]
+        )
+    return Table(RECURRENT, lines, "published by others: normalized recurrent layers, forward")
 
 
 def published(own: Iterable[Row] = ()) -> Table:

@@ -18,7 +18,7 @@ from typing import Any
 
 from layernorm.lab import records
 from layernorm.lab.benchmarks.measure.case import MEASURED, Row
-from layernorm.lab.benchmarks.measure.resume import from_record
+from layernorm.lab.benchmarks.measure.recording import from_record
 from layernorm.lab.benchmarks.norms.implementations import OURS
 from layernorm.lab.benchmarks.recurrent.subjects import ON_GPU
 from layernorm.lab.records import Record

@@ -169,13 +169,15 @@ def train(
     document = workers.document(experiment.document(config))
     writes = save and workers.rank == 0
     file = records.path(document, root).with_suffix(".checkpoint") if writes else None
+    made_by = _trainer(experiment, on, workers)
     depends = [*ENGINE, experiment.task, *experiment.depends_on]
+    depends += [] if made_by in (Trainer, experiment.trainer) else [made_by]
     depends += [Workers] if workers.size > 1 else []
     code = records.digest(depends, document) if save else ""
     state = workers.told(checkpoint.left(file, code))
     with ALONE, checkpoint.seeded(config.seed, on), _deterministic(on):
         with within_memory(on):
-            trainer = (experiment.trainer or Trainer)(experiment, config, on)
+            trainer = made_by(experiment, config, on)
             trainer = workers.share(trainer, config.seed)
             done = Progressed()
         if state is not None:
@@ -209,6 +211,15 @@ def train(
         file.unlink(missing_ok=True)
         checkpoint.sweep_up(file)
     return record
+
+
+def _trainer(experiment: Experiment, device: torch.device, workers: Workers) -> Any:
+    """What makes the updates: on a GPU, by one process, graphs where a task's shapes allow it."""
+    if experiment.trainer is None and device.type == "cuda" and workers.size == 1:
+        from layernorm.lab.experiments.graphed import Graphed
+
+        return Graphed
+    return experiment.trainer or Trainer
 
 
 def _updates(

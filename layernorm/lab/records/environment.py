@@ -13,6 +13,8 @@ import torch
 
 import layernorm
 
+PRETENDED = "pretended GPU"  # of a dry run: its records are never published
+
 
 def environment() -> dict[str, Any]:
     """Processor, GPUs, threads, versions and the commit of the package's checkout (or None)."""

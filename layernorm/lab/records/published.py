@@ -16,6 +16,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from layernorm.lab.records.environment import PRETENDED
 from layernorm.lab.records.files import parse, read, write
 from layernorm.lab.records.record import SCHEMA, Record, RecordError, decode, digest, dumps, encode
 
@@ -67,13 +68,18 @@ def publish(
         The sweeps' files, `<experiment>-<profile>.json`.
 
     Raises:
-        RecordError: no run is found, one is damaged, or a sweep exceeds `LIMIT` (nothing is
-            written then; the message says which metric to thin).
+        RecordError: no run is found, one is damaged or of a dry run, or a sweep exceeds `LIMIT`
+            (nothing is written then; the message says which metric to thin).
     """
     target = published_folder() if folder is None else folder
     if not isinstance(target, Path):
         raise RecordError(f"the package's records {target} are not a folder one can write to")
     new = [read(file) for file in _run_files(paths)]
+    if any(PRETENDED in run.environment.get("gpus", ()) for run in new):
+        raise RecordError(
+            "these are runs of a dry run, on a GPU that is not there: nothing was measured; give "
+            "the folder of a run on a GPU"
+        )
     sweeps: dict[tuple[str, str], dict[str, Record]] = {_sweep(run): {} for run in new}
     for experiment in dict.fromkeys(record.config["experiment"] for record in new):
         old = published(experiment, folder=target)

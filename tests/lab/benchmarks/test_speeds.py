@@ -8,7 +8,7 @@ import pytest
 from layernorm.lab import records
 from layernorm.lab.benchmarks import speeds
 from layernorm.lab.benchmarks.measure import Row
-from layernorm.lab.benchmarks.measure.resume import record_of
+from layernorm.lab.benchmarks.measure.recording import record_of
 
 GPU = "Made-up GPU"
 

@@ -1,6 +1,14 @@
 """The parts that benchmarks share. `measure` gives the rows of a `Case`, `run` those of a plan."""
 
-from layernorm.lab.benchmarks.measure.case import MEASURED, NO_DEVICE, Case, Row, Trial, measure
+from layernorm.lab.benchmarks.measure.case import (
+    MEASURED,
+    NO_DEVICE,
+    Case,
+    Poisoned,
+    Row,
+    Trial,
+    measure,
+)
 from layernorm.lab.benchmarks.measure.resume import Plan, recorded, run
 from layernorm.lab.benchmarks.measure.table import Table
 
@@ -9,6 +17,7 @@ __all__ = [
     "NO_DEVICE",
     "Case",
     "Plan",
+    "Poisoned",
     "Row",
     "Table",
     "Trial",

@@ -13,68 +13,38 @@ from layernorm.lab import records
 from layernorm.lab.benchmarks.measure import memory
 from layernorm.lab.benchmarks.measure.gate import Verdict
 from layernorm.lab.benchmarks.measure.roof import copy_bandwidth
+from layernorm.lab.benchmarks.measure.row import (
+    MEASURED,
+    NO_DEVICE,
+    Row,
+    Shape,
+    failure,
+    times,
+    with_roof,
+)
 from layernorm.lab.benchmarks.measure.timing import (
     Call,
+    CpuTimer,
     Timer,
+    alive,
     interleaved,
-    median_interval,
     present,
-    spread,
     timer_for,
 )
 from layernorm.lab.benchmarks.measure.words import one_of
 
-Shape = tuple[int, ...]
-MEASURED = "measured"
-NO_DEVICE = "not measured yet on this device"
-ABOVE = "above the roof: the bytes, the roof or the time is not what it seems; find out why"
 
+class Poisoned(RuntimeError):
+    """An error that made the GPU useless to this process; nothing more can be measured in it.
 
-@dataclass(frozen=True)
-class Row:
-    """One implementation of one case: times in seconds, sizes in bytes.
-
-    `status` is "measured", "not measured yet on this device", "wrong: …" (it differs from the
-    definition), "failed: …" (it raised) or "crashed: …" (with the process); all but the first have
-    no times. `ratio` is its median time over that of `baseline`; `ratio_low` and `ratio_high` are
-    the 95% interval of the median of the ratios within each round. `bandwidth` is `traffic` (the
-    byte model) over the median time, `roof` the measured copy bandwidth, `fraction` their quotient.
-    `error` is the largest error against the definition as a fraction of what the gate allows.
-    `held_memory` is what a forward pass leaves for its backward, `resident_memory` how much a
-    process grows at most. `options` are the rounds, the machine and further choices, as in records.
+    Args:
+        culprit: the implementation that was at work; "" if that is not known.
+        status: of its row.
     """
 
-    benchmark: str
-    method: str
-    implementation: str
-    baseline: str
-    mode: str
-    shape: Shape
-    dtype: str
-    device: str
-    seed: int
-    status: str
-    error: float | None = None
-    seconds: float | None = None
-    p20: float | None = None
-    p80: float | None = None
-    ratio: float | None = None
-    ratio_low: float | None = None
-    ratio_high: float | None = None
-    traffic: int | None = None
-    bandwidth: float | None = None
-    roof: float | None = None
-    fraction: float | None = None
-    peak_memory: int | None = None
-    held_memory: int | None = None
-    resident_memory: int | None = None
-    note: str = ""
-    samples: tuple[float, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def machine(self) -> str:
-        return self.options.get("machine", self.device)
+    def __init__(self, culprit: str, status: str):
+        super().__init__(f"{culprit or 'something'} made the GPU useless to this process: {status}")
+        self.culprit, self.status = culprit, status
 
 
 @dataclass
@@ -84,7 +54,8 @@ class Trial:
     Args:
         call: one call as it is timed.
         judge: makes such a call and compares what it gives with the definition's.
-        traffic: bytes that a call moves at least, where a byte model tells.
+        traffic: bytes that one of its computations moves at least, where a byte model tells.
+        count: the computations of a call, each on tensors of its own; times are those of one.
         rest: what comes between the last timed call and the one whose memory is counted.
         told: options that the row has besides those of its case.
     """
@@ -92,6 +63,7 @@ class Trial:
     call: Call
     judge: Callable[[Call], Verdict]
     traffic: int | None = None
+    count: int = 1
     rest: Call = lambda: None
     told: Mapping[str, Any] = field(default_factory=dict)
 
@@ -216,6 +188,7 @@ def measure(case: Case, timer: Timer | None = None, roof: float | None = None) -
 
     Raises:
         ValueError: an argument is out of range; says which and what was expected.
+        Poisoned: an implementation made the GPU useless to this process.
     """
     case.check()
     device = torch.device(case.device)
@@ -227,16 +200,16 @@ def measure(case: Case, timer: Timer | None = None, roof: float | None = None) -
         for name in case.implementations:
             rows[name], trial = _admit(case.blank(name), make, timer)
             trials |= {} if trial is None else {name: trial}
-        moved = max((trial.traffic or 0 for trial in trials.values()), default=0)
-        if moved and roof is None:
-            roof = copy_bandwidth(device, getattr(torch, case.dtype), moved, timer)
-        samples: dict[str, list[float]] = {name: [] for name in trials}
-        for copy in range(case.copies if trials else 0):
-            trials = {name: make(name) for name in trials} if copy else trials
-            calls = {name: trial.call for name, trial in trials.items()}
-            taken = interleaved(timer, calls, case.rounds, case.sample_seconds)
-            samples = {name: [*before, *taken[name]] for name, before in samples.items()}
+        try:
+            moved = max((trial.traffic or 0 for trial in trials.values()), default=0)
+            if moved and roof is None:
+                roof = copy_bandwidth(device, getattr(torch, case.dtype), moved, timer)
+            samples = _samples(case, make, timer, trials)
+        except Exception as error:
+            _or_poisoned(error, device, _at_work(timer, trials))
+            raise
         for name, trial in trials.items():
+            rows[name] = replace(rows[name], **_told(timer, trial, rows[name]))
             if wrong := trial.judge(trial.call).wrong:
                 rows[name] = replace(rows[name], status=f"wrong after timing: {wrong}")
                 del samples[name]
@@ -252,6 +225,43 @@ def measure(case: Case, timer: Timer | None = None, roof: float | None = None) -
     return list(rows.values())
 
 
+def _samples(
+    case: Case, make: Callable[[str], Trial], timer: Timer, trials: dict[str, Trial]
+) -> dict[str, list[float]]:
+    """Seconds of each trial's computations, taken in turns; `trials` then has the last copies."""
+    samples: dict[str, list[float]] = {name: [] for name in trials}
+    for copy in range(case.copies if trials else 0):
+        if copy:
+            trials |= {name: make(name) for name in trials}
+            for trial in trials.values():
+                trial.call = timer.prepare(trial.call)
+        calls = {name: trial.call for name, trial in trials.items()}
+        taken = interleaved(timer, calls, case.rounds, case.sample_seconds)
+        for name, before in samples.items():
+            before += [seconds / trials[name].count for seconds in taken[name]]
+    return samples
+
+
+def _told(timer: Timer, trial: Trial, row: Row) -> dict[str, Any]:
+    """What a GPU's clock tells besides times."""
+    if isinstance(timer, CpuTimer):
+        return {}
+    included = timer.launches(trial.call) == "included"
+    options = {**row.options, **({"launches": "included"} if included else {})}
+    return {"host": timer.host(trial.call) / trial.count, "options": options}
+
+
+def _at_work(timer: Timer, trials: Mapping[str, Trial]) -> str:
+    at = getattr(timer, "at", None)
+    return next((name for name, trial in trials.items() if trial.call is at), "")
+
+
+def _or_poisoned(error: Exception, device: torch.device, name: str) -> None:
+    """Raise `Poisoned` if this error was the end of the device here."""
+    if not alive(device):
+        raise Poisoned(name, failure(error)) from error
+
+
 def _admit(row: Row, make: Callable[[str], Trial], timer: Timer) -> tuple[Row, Trial | None]:
     """The implementation's row, and what to time if it is right."""
     try:
@@ -259,32 +269,9 @@ def _admit(row: Row, make: Callable[[str], Trial], timer: Timer) -> tuple[Row, T
         trial.call = timer.prepare(trial.call)
         verdict = trial.judge(trial.call)
     except Exception as error:  # of any kind: a library may not support this shape, type or device
+        _or_poisoned(error, torch.device(row.device), row.implementation)
         return replace(row, status=failure(error)), None
     status = f"wrong: {verdict.wrong}" if verdict.wrong else MEASURED
     options = {**row.options, **trial.told}
     row = replace(row, status=status, error=verdict.error, traffic=trial.traffic, options=options)
     return row, None if verdict.wrong else trial
-
-
-def failure(error: Exception) -> str:
-    """The status of what raised this, on one line."""
-    return " ".join(f"failed: {type(error).__name__}: {error}".split())[:300]
-
-
-def times(samples: list[float], reference: list[float] | None) -> dict[str, Any]:
-    """The fields of a `Row` that samples fill; ratios to the reference's, if there are any."""
-    taken = spread(samples)
-    times = {"seconds": taken.median, "p20": taken.p20, "p80": taken.p80, "samples": tuple(samples)}
-    if reference:
-        low, high = median_interval([a / b for a, b in zip(samples, reference, strict=True)])
-        ratio = taken.median / spread(reference).median
-        times |= {"ratio": ratio, "ratio_low": low, "ratio_high": high}
-    return times
-
-
-def with_roof(row: Row) -> Row:
-    """Add the fraction of the roof that a row reaches, and a note where it is above 1."""
-    if not row.bandwidth or not row.roof:
-        return row
-    fraction = row.bandwidth / row.roof
-    return replace(row, fraction=fraction, note=ABOVE if fraction > 1 else "")

@@ -2,7 +2,9 @@
 
 A marker stands beside a case's records while it is measured. One that is left tells that the
 process was killed or crashed: the case is tried once more, after the others, and if that ends the
-process too, its records say so. What failed with an error is tried again as well.
+process too, its records say so. What failed with an error is tried again as well. Where an error
+makes a GPU useless to the process (`Poisoned`), the marker keeps who did it; another process
+measures the others without it.
 """
 
 from __future__ import annotations
@@ -11,31 +13,35 @@ import gc
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from layernorm.lab import records
-from layernorm.lab.benchmarks.measure.case import MEASURED, Case, Row, failure, with_roof
+from layernorm.lab.benchmarks.measure.case import (
+    MEASURED,
+    Case,
+    Poisoned,
+    Row,
+    failure,
+)
+from layernorm.lab.benchmarks.measure.recording import (
+    configuration,
+    from_record,
+    identity,
+    record_of,
+)
 from layernorm.lab.benchmarks.measure.table import place
-from layernorm.lab.benchmarks.measure.timing import present
+from layernorm.lab.benchmarks.measure.timing import alive, present
 from layernorm.lab.records import Record
 from layernorm.lab.records.files import runs_folder, write
 from layernorm.lab.records.table import own
 
 Plan = tuple[Case, ...]
 CRASHED = "crashed: the process that measured it was killed or crashed"
-TIMES = ("seconds", "p20", "p80", "ratio", "ratio_low", "ratio_high", "bandwidth", "roof")
-SIZES = ("peak_memory", "held_memory", "resident_memory")
-PEERS = ("liger-kernel", "apex", "transformer-engine", "quack-kernels", "flash-attn")
-# Options that do not tell what was measured.
-OUTCOME = ("baseline", "rounds", "status", "path", "operations", "bytes", "apart")
 
 
 def run(
@@ -54,13 +60,15 @@ def run(
 
     Raises:
         RecordError: a record of an earlier run is damaged.
+        Poisoned: the GPU is useless to this process; another one goes on.
     """
     plan = tuple(plan)
     book = _Book(plan, root)
     waiting = []
     for case in plan:
         rows = [] if again else book.rows(case)
-        if rows and not any(row.status.startswith("failed") for row in rows):
+        known = rows and not any(row.status.startswith("failed") for row in rows)
+        if known and not book.to_repeat(case):
             yield case, rows
         elif not again and (rows or book.marker(case).exists()):
             waiting.append((case, rows))
@@ -73,42 +81,55 @@ def run(
             yield case, rows
 
 
+def known(plan: Iterable[Case], root: str | Path | None = None) -> list[list[Row]]:
+    """The rows of each case's own records; none where it is still to be measured."""
+    plan = tuple(plan)
+    book = _Book(plan, root)
+    return [[] if book.to_repeat(case) else book.rows(case) for case in plan]
+
+
 class _Book:
     """Own records of a plan's cases."""
 
     def __init__(self, plan: Plan, root: str | Path | None):
         self.root = root
         found = [record for sweep in sweeps(plan) for record in own(*sweep, root)]
-        self.known = {_identity(record.config): record for record in found}
+        self.known = {identity(record.config): record for record in found}
 
     def rows(self, case: Case) -> list[Row]:
         """The rows of a case's records; none if one is missing, or not as good as a new one."""
         if case.profile is None or not present(torch.device(case.device)):
             return []
-        wanted = [_config(case.blank(name), case.profile) for name in case.implementations]
-        found = [self.known.get(_identity(config)) for config in wanted]
+        wanted = [configuration(case.blank(name), case.profile) for name in case.implementations]
+        found = [self.known.get(identity(config)) for config in wanted]
         current = all(record and _current(record, case) for record in found)
         return list(map(from_record, found)) if current else []
 
     def marker(self, case: Case) -> Path:
         """The file that is there while a case is measured."""
-        config = _config(case.blank(case.implementations[0]), case.profile or "none")
+        config = configuration(case.blank(case.implementations[0]), case.profile or "none")
         return records.path(config, self.root).with_suffix(".begun")
 
     def measured(self, case: Case) -> list[Row]:
         """The rows of a case, as written down."""
         if case.profile is None or not present(torch.device(case.device)):
             return _measured(case)
-        marker, crashed = self.marker(case), []
+        marker, culprits, crashed = self.marker(case), self.culprits(case), []
         if marker.exists():  # these stay if it ends the process once more
             crashed = [case.blank(name, CRASHED) for name in case.implementations]
             self.save(case, crashed)
-        write(marker, f"{place(case.blank(case.implementations[0]))}\n")
+        self.mark(case, culprits)
         try:
-            rows = _measured(case)
+            rows = _measured(case, culprits)
+        except Poisoned as error:
+            unknown = error.culprit or next(n for n in case.implementations if n not in culprits)
+            self.mark(
+                case, culprits | {unknown: error.status.replace("failed", "crashed", 1)}, True
+            )
+            raise
         except BaseException:  # stopped by hand, which is no crash: as it was before
             for row in crashed:
-                records.path(_config(row, case.profile), self.root).unlink(missing_ok=True)
+                records.path(configuration(row, case.profile), self.root).unlink(missing_ok=True)
             if not crashed:
                 marker.unlink(missing_ok=True)
             raise
@@ -116,29 +137,57 @@ class _Book:
         marker.unlink(missing_ok=True)
         return made
 
+    def mark(self, case: Case, culprits: Mapping[str, str], repeat: bool = False) -> None:
+        """Write the marker: those that are left out, with their status, and whether the others are
+        still to be measured."""
+        told = {"case": place(case.blank(case.implementations[0])), "culprits": dict(culprits)}
+        write(self.marker(case), json.dumps(told | {"repeat": repeat}) + "\n")
+
+    def culprits(self, case: Case) -> dict[str, str]:
+        """The implementations that made the GPU useless to a process, with their status."""
+        return self._marked(case).get("culprits", {})
+
+    def to_repeat(self, case: Case) -> bool:
+        """True if it is known which implementations end a process, and the others are left."""
+        return self._marked(case).get("repeat", False)
+
+    def _marked(self, case: Case) -> dict[str, Any]:
+        try:
+            return json.loads(self.marker(case).read_text())
+        except (OSError, json.JSONDecodeError):  # none, or written by an earlier version
+            return {}
+
     def save(self, case: Case, rows: Iterable[Row]) -> list[Row]:
         """Records in place of earlier ones of the same thing, whatever came out then."""
         made = []
         for row in rows:
             record = record_of(row, case.profile, case.depends_on(row.implementation))
-            earlier = self.known.get(_identity(record.config), record)
+            earlier = self.known.get(identity(record.config), record)
             records.save(record, self.root)
             if earlier.key != record.key:
                 records.path(earlier.config, self.root).unlink(missing_ok=True)
-            self.known[_identity(record.config)] = record
+            self.known[identity(record.config)] = record
             made.append(replace(from_record(record), samples=row.samples))
         return made
 
 
-def _measured(case: Case) -> list[Row]:
-    """Measure a case; where even the definition cannot be computed, every row says why."""
+def _measured(case: Case, culprits: Mapping[str, str] | None = None) -> list[Row]:
+    """Measure a case without the culprits; where even the definition cannot be computed, every row
+    says why."""
     case.check()  # what is out of range is an error of whoever asked
+    culprits = culprits or {}
+    others = tuple(name for name in case.implementations if name not in culprits)
+    known = [case.blank(name, status) for name, status in culprits.items()]
     try:
-        return case.measured()
+        return known + (replace(case, implementations=others).measured() if others else [])
+    except Poisoned:
+        raise
     except Exception as error:  # of any kind: there may be too little memory, for one
-        return [case.blank(name, failure(error)) for name in case.implementations]
+        if not alive(torch.device(case.device)):
+            raise Poisoned("", failure(error)) from error
+        return known + [case.blank(name, failure(error)) for name in others]
     finally:
-        if present(torch.device(case.device)):
+        if present(torch.device(case.device)) and alive(torch.device(case.device)):
             gc.collect()
             torch.cuda.empty_cache()  # of a GPU that was used; else it does nothing
 
@@ -190,27 +239,6 @@ def write_json(rows: Iterable[Row], path: Path) -> None:
     write(path, json.dumps(document, indent=1) + "\n")
 
 
-def _config(row: Row, profile: str) -> dict[str, Any]:
-    """A record's configuration. The machine is part of it, so that measurements of two machines
-    stand side by side."""
-    told = {name: getattr(row, name) for name in ("mode", "dtype", "device", "baseline")}
-    told |= {} if row.status == MEASURED else {"status": row.status}
-    return {
-        "experiment": f"bench_{row.benchmark}",
-        "profile": profile,
-        "arm": row.implementation,
-        "method": row.method,
-        "seed": row.seed,
-        "options": {**told, "shape": list(row.shape), **row.options},
-    }
-
-
-def _identity(config: Mapping[str, Any]) -> str:
-    """The entries that make two measurements one of the same thing."""
-    options = {n: value for n, value in config["options"].items() if n not in OUTCOME}
-    return json.dumps({**config, "options": options, "data": None}, sort_keys=True)
-
-
 def _current(record: Record, case: Case) -> bool:
     """True if measuring again would tell no more."""
     return (
@@ -218,58 +246,3 @@ def _current(record: Record, case: Case) -> bool:
         and record.environment["versions"]["torch"] == str(torch.__version__)
         and not records.stale(record)
     )
-
-
-def record_of(row: Row, profile: str, depends_on: Sequence[Any] = ()) -> Record:
-    """The record of a row: what is measured goes into `timing`, without single samples.
-
-    The result holds what the same seed gives again: bytes of the byte model, and the error.
-    """
-    final = {"error": math.inf if row.error is None else row.error}
-    final |= {} if row.traffic is None else {"bytes": row.traffic}
-    timing = {name: getattr(row, name) for name in TIMES + SIZES if getattr(row, name) is not None}
-    timing |= {name: float(f"{timing[name]:.6g}") for name in TIMES if name in timing}
-    made = records.new(_config(row, profile), {"final": final}, timing, depends_on=depends_on)
-    here = made.environment
-    versions = here["versions"] | _versions()
-    return replace(made, environment={**here, "versions": versions, "driver": _driver()})
-
-
-def from_record(record: Record) -> Row:
-    """The row that `record_of` wrote down, as far as it did."""
-    config, options = record.config, dict(record.config["options"])
-    fields = {name: options.pop(name) for name in ("mode", "dtype", "device", "baseline")}
-    status, final = options.pop("status", MEASURED), record.result["final"]
-    row = Row(
-        benchmark=config["experiment"].removeprefix("bench_"),
-        method=config["method"],
-        implementation=config["arm"],
-        shape=tuple(options.pop("shape")),
-        seed=config["seed"],
-        status=status,
-        error=None if math.isinf(final["error"]) else final["error"],
-        traffic=final.get("bytes"),
-        options=options,
-        **fields,
-        **record.timing,
-    )
-    return with_roof(row)
-
-
-@cache
-def _versions() -> dict[str, str]:
-    """The versions that torch's list leaves out."""
-    found = {"cuda": torch.version.cuda}
-    for package in ("triton", *PEERS):
-        with suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return {name: version for name, version in found.items() if version}
-
-
-@cache
-def _driver() -> str | None:
-    """NVIDIA's, as Linux tells it."""
-    try:
-        return Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
-    except OSError:
-        return None

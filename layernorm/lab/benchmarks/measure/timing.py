@@ -30,18 +30,31 @@ class CpuTimer:
         return (self.clock() - begin) / repeats
 
 
+FIRST, LONGEST = 1e-4, 0.02  # seconds for which a GPU is kept busy while a call is queued
+CYCLES = 2e9  # a second, of a GPU at its fastest: a slower one is busy for longer
+
+
 class CudaTimer:
     """Time on the GPU between two events around each call, with a cold L2 cache.
 
-    Before each call a buffer of twice the L2's size is overwritten. That also keeps the GPU busy
-    while the CPU queues the call, so that launch latency is hidden unless the call launches more
-    than the CPU can queue meanwhile; `graph=True` captures it in a CUDA graph and hides all of it.
+    Before each call a buffer of twice the L2's size is overwritten, and then the GPU counts cycles
+    while the CPU queues the call: Python and launches have no share in the time. For how long is
+    found out by trying. If the first event has passed before a call is queued, the sample is taken
+    again with a longer wait, up to `LONGEST`; a call that takes longer to queue is timed with its
+    launches (`launches`). With `graph=True` a call is captured in a CUDA graph and replayed.
     """
 
-    def __init__(self, device: torch.device, graph: bool = False):
-        self.device, self.graph = device, graph
+    def __init__(
+        self,
+        device: torch.device,
+        graph: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+    ):
+        self.device, self.graph, self.clock = device, graph, clock
         size = 2 * torch.cuda.get_device_properties(device).L2_cache_size
         self.flush = torch.empty(size, dtype=torch.int8, device=device)
+        self.holds: dict[Call, float] = {}  # seconds; 0: it cannot be queued in time
+        self.at: Call | None = None  # the call that is being timed
 
     def prepare(self, call: Call) -> Call:
         if not self.graph:
@@ -65,15 +78,46 @@ class CudaTimer:
 
     def seconds(self, call: Call, repeats: int) -> float:
         """Seconds per call, averaged over `repeats` calls, each with a cold L2."""
+        self.at = call
+        while True:
+            hold = self.holds.setdefault(call, FIRST)
+            taken, late = self._sample(call, repeats, hold)
+            if not late or not hold:
+                return taken
+            self.holds[call] = 2 * hold if 2 * hold <= LONGEST else 0.0
+
+    def _sample(self, call: Call, repeats: int, hold: float) -> tuple[float, bool]:
+        """Seconds per call, and whether the GPU was done waiting before one was queued."""
         events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
+        late = False
         with torch.cuda.device(self.device):
             for begin, end in events:
                 self.flush.zero_()
+                if hold:
+                    torch.cuda._sleep(round(hold * CYCLES))
                 begin.record()
                 call()
                 end.record()
+                late = late or begin.query()
             torch.cuda.synchronize(self.device)
-        return sum(begin.elapsed_time(end) for begin, end in events) / 1000 / repeats
+        return sum(begin.elapsed_time(end) for begin, end in events) / 1000 / repeats, late
+
+    def launches(self, call: Call) -> str:
+        """Whether the time of a call was taken without the time of queueing it: "hidden", or
+        "included"."""
+        return "hidden" if self.holds.get(call, FIRST) else "included"
+
+    def host(self, call: Call) -> float:
+        """Seconds that the CPU takes to queue a call while the GPU has nothing to do: the median of
+        nine."""
+        taken = []
+        for _ in range(9):
+            torch.cuda.synchronize(self.device)
+            begin = self.clock()
+            call()
+            taken.append(self.clock() - begin)
+        torch.cuda.synchronize(self.device)
+        return sorted(taken)[4]
 
 
 Timer = CpuTimer | CudaTimer
@@ -82,6 +126,17 @@ Timer = CpuTimer | CudaTimer
 def present(device: torch.device) -> bool:
     """True if the device is there."""
     return device.type == "cpu" or (device.index or 0) < torch.cuda.device_count()
+
+
+def alive(device: torch.device) -> bool:
+    """False if an error, such as an illegal access, has made the device useless to this process."""
+    if device.type == "cpu":
+        return True
+    try:
+        torch.cuda.synchronize(device)
+    except Exception:  # torch has several classes for it
+        return False
+    return True
 
 
 def timer_for(device: torch.device, graph: bool = False) -> Timer:

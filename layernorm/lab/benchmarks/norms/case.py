@@ -20,6 +20,7 @@ from layernorm.lab.benchmarks.norms.operations import Function, Operation
 from layernorm.lab.benchmarks.norms.peers import PEERS, MadeAnew
 
 PLACE = "layernorm.lab.benchmarks.norms"
+MOVED, MOST = 2**28, 32  # bytes that a replayed graph moves; calls in it
 OPERATIONS, PEERS_TABLE = f"{PLACE}.operations.OPERATIONS", f"{PLACE}.peers.PEERS"
 
 
@@ -34,7 +35,8 @@ class OperationCase(Case):
         baselines: ratios are to the first of these that passes the gate. (In half precision on a
             CPU torch's own gradients of gain and bias lose digits.)
         graph: on a GPU, replay a CUDA graph instead of launching kernels one by one (not in
-            mode "backward").
+            mode "backward"): `buffers` calls, each with inputs and outputs of its own, so that no
+            call finds what another one left in the cache.
     """
 
     source: Operation = field(default=None, compare=False)
@@ -47,6 +49,10 @@ class OperationCase(Case):
     def benchmark(self) -> str:
         """The operation; a replayed graph is another measurement."""
         return f"{self.operation}_graph" if self.graph else self.operation
+
+    def buffers(self, traffic: int) -> int:
+        """The calls in a graph: as many as move `MOVED` bytes, at most `MOST`."""
+        return min(MOST, max(1, -(-MOVED // max(1, traffic)))) if self.graph else 1
 
     @property
     def options(self) -> dict[str, bool]:
@@ -94,7 +100,7 @@ class _Prepared:
     """Inputs of an operation on a device, and what the definition makes of them."""
 
     def __init__(self, case: OperationCase, dtype: torch.dtype, device: torch.device):
-        self.operation, self.mode = case.source, case.mode
+        self.case, self.operation, self.mode = case, case.source, case.mode
         operation = case.source
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(case.seed)
@@ -126,15 +132,24 @@ class _Prepared:
         """The implementation of a name, made ready."""
         function = self.operation.implementations[name]
         function = function.make() if isinstance(function, MadeAnew) else function
-        return Trial(
-            self._call(function, self.inputs, self.grad_outputs), self._judge, self.traffic
-        )
+        count = self.case.buffers(self.traffic)
+        inputs = [self.inputs, *(self._another() for _ in range(count - 1))]
+        calls = [self._call(function, each, self.grad_outputs) for each in inputs]
+        call = calls[0] if count == 1 else lambda: [call() for call in calls]
+        return Trial(call, self._judge, self.traffic, count)
+
+    def _another(self) -> dict[str, Tensor]:
+        return {name: tensor.clone() for name, tensor in self.inputs.items()}
 
     def _judge(self, call: Call) -> gate.Verdict:
+        """The worst of all calls."""
         try:
-            verdict = gate.check(call(), self.expected)
+            got = call()
+            every = got if isinstance(got, list) else [got]
+            verdicts = [gate.check(each, self.expected) for each in every]
         finally:
             changed = self._restore()
+        verdict = max(verdicts, key=lambda one: (bool(one.wrong), one.error))
         return verdict if verdict.wrong else gate.Verdict(verdict.error, changed)
 
     def _call(self, function: Function, inputs: dict[str, Tensor], grads: list[Tensor]) -> Call:

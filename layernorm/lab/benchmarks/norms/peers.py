@@ -3,9 +3,10 @@
 None is required: what is installed is found when a measurement begins. Written against Liger-Kernel
 0.6 to 0.8 (`liger_kernel.transformers.functional`), apex (`apex.normalization.fused_layer_norm`,
 2025), Transformer Engine 2 (`transformer_engine.pytorch.LayerNorm`, `RMSNorm`), QuACK 0.2 to 0.6
-(`quack.rmsnorm`; it has no layer norm with a gradient) and flash-attn 2.8
-(`flash_attn.ops.triton.layer_norm`). Another version may have other signatures; then the row says
-what it raised.
+(`quack.rmsnorm`, which has RMS normalization with a gradient, and `layernorm_fwd` without one),
+flash-attn 2.8 (`flash_attn.ops.triton.layer_norm`) and cuDNN's frontend 1.8 (`cudnn`, forward).
+Another version may have other signatures; then the row says what it raised, as it does where a
+gradient is asked for that a library does not have.
 
 A peer is given the rows as a matrix, gain and bias as vectors, and the eps that torch uses.
 """
@@ -101,6 +102,70 @@ def _engine(module: ModuleType, kind: str, eps: float) -> Function:
     return _rows(norm)
 
 
+def _quack_layer(module: ModuleType) -> Function:
+    """QuACK wants gain and bias in float32; they are converted once, outside of the time."""
+    converted: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def once(tensor: Tensor) -> Tensor:
+        if id(tensor) not in converted:
+            converted[id(tensor)] = tensor, tensor.detach().float().flatten()
+        return converted[id(tensor)][1]
+
+    def implementation(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return module.layernorm_fwd(x.flatten(1), once(weight), once(bias), eps=EPS).view(x.shape)
+
+    return implementation
+
+
+def _cudnn_layer(module: ModuleType) -> Function:
+    """cuDNN's own layer norm: a graph of its frontend, built for each shape and type."""
+    handle, plans = module.create_handle(), {}
+    kinds = {
+        torch.float32: module.data_type.FLOAT,
+        torch.float16: module.data_type.HALF,
+        torch.bfloat16: module.data_type.BFLOAT16,
+    }
+    eps = torch.full((1, 1, 1, 1), EPS)
+
+    def planned(x: Tensor):
+        kind = module.data_type.FLOAT
+        graph = module.pygraph(
+            io_data_type=kinds[x.dtype], intermediate_data_type=kind, compute_data_type=kind,
+            handle=handle,
+        )  # fmt: skip
+        (rows, width), number = x.shape, kinds[x.dtype]
+        sizes = {"x": [rows, width, 1, 1], "weight": [1, width, 1, 1], "bias": [1, width, 1, 1]}
+        given = {
+            name: graph.tensor(
+                name=name, dim=dim, stride=[width, 1, width, width], data_type=number
+            )
+            for name, dim in sizes.items()
+        }
+        given["eps"] = graph.tensor(
+            name="eps", dim=[1] * 4, stride=[1] * 4, is_pass_by_value=True, data_type=kind
+        )
+        y, _, _ = graph.layernorm(
+            name="norm", norm_forward_phase=module.norm_forward_phase.INFERENCE,
+            input=given["x"], scale=given["weight"], bias=given["bias"], epsilon=given["eps"],
+        )  # fmt: skip
+        y.set_output(True).set_data_type(number)
+        graph.build([module.heur_mode.A, module.heur_mode.FALLBACK])
+        room = torch.empty(graph.get_workspace_size(), device=x.device, dtype=torch.uint8)
+        return graph, given, y, room
+
+    def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        if (key := (x.shape, x.dtype, x.device)) not in plans:
+            plans[key] = planned(x)
+        graph, given, y, room = plans[key]
+        out = torch.empty_like(x)
+        module.set_stream(handle=handle, stream=torch.cuda.current_stream(x.device).cuda_stream)
+        values = {"x": x, "weight": weight, "bias": bias, "eps": eps}
+        graph.execute({**{given[n]: t for n, t in values.items()}, y: out}, room, handle=handle)
+        return out
+
+    return _rows(norm)
+
+
 PEERS = (
     Peer(
         "liger",
@@ -139,9 +204,13 @@ PEERS = (
     ),
     Peer(
         "quack",
-        "quack",
-        {"rms": lambda m: _rows(lambda x, weight: m.rmsnorm(x, weight, eps=RMS_EPS))},
+        "quack.rmsnorm",
+        {
+            "rms": lambda m: _rows(lambda x, weight: m.rmsnorm(x, weight, eps=RMS_EPS)),
+            "layer": _quack_layer,
+        },
     ),
+    Peer("cudnn", "cudnn", {"layer": _cudnn_layer}),
     Peer(
         "flash_attn",
         "flash_attn.ops.triton.layer_norm",

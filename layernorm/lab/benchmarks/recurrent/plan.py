@@ -9,6 +9,7 @@ import torch
 from layernorm.lab.benchmarks.measure.case import Shape
 from layernorm.lab.benchmarks.measure.resume import Plan
 from layernorm.lab.benchmarks.measure.words import one_of, positive, some_of
+from layernorm.lab.benchmarks.recurrent import peers
 from layernorm.lab.benchmarks.recurrent.case import MODES, ON_CPU, PAIR, GpuCase, RecurrentCase
 from layernorm.lab.benchmarks.recurrent.subjects import BASELINE, KINDS, ON_GPU, SUBJECTS, WITHOUT
 
@@ -85,16 +86,20 @@ def plan(
 
 
 def gpu_plan(device: str = "cuda", profile: str | None = "cuda") -> Plan:
-    """All that is to be measured on a GPU, the most wanted first."""
+    """All that is to be measured on a GPU, the most wanted first; peers that are installed at the
+    shapes that are aimed for."""
     common = {"device": device, "profile": profile}
     few = (ON_GPU, BASELINE, "definition")
     both = [(kind, mode) for kind in KINDS for mode in MODES]
     wanted = [
-        GpuCase(kind, shape, dtype, mode=mode, tf32=tf32, **common)
+        GpuCase(
+            kind, shape, dtype, mode=mode, tf32=tf32, **common,
+            implementations=GpuCase.implementations + peers.installed(kind),
+        )
         for kind, mode in both
         for shape in TARGETS
         for dtype, tf32 in PRECISIONS
-    ]
+    ]  # fmt: skip
     wanted += [
         GpuCase(kind, shape, dtype, mode=mode, implementations=few, **common)
         for kind, mode in both

@@ -129,7 +129,7 @@ def test_a_killed_call_goes_on_with_what_killed_it_last(folders, counted):
     assert python(KILLED).returncode == -9
     assert len(files(folders)) == 2
     (marker,) = folders.rglob("*.begun")
-    assert marker.read_text() == "layer forward 3x32 float32\n"
+    assert json.loads(marker.read_text())["case"] == "layer forward 3x32 float32"
     rows = rows_of(tiny((2, 32), (3, 32), (4, 32)))
     assert [one.shape[0] for one in counted] == [4, 3]
     assert {row.status for row in rows} == {"measured"}

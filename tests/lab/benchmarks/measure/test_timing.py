@@ -90,43 +90,73 @@ def test_five_values_have_no_interval():
         timing.median_interval([1.0] * 5)
 
 
-def test_the_gpu_clock_flushes_before_each_call_and_leaves_the_flush_out(monkeypatch):
-    """The order of what is queued, with torch.cuda replaced by a log: this runs without a GPU."""
-    log, now = [], iter(range(1000))
+class Gpu:
+    """A GPU that does one thing after another while the host goes on, in place of torch.cuda."""
 
-    class Event:
-        def __init__(self, enable_timing):
-            assert enable_timing
+    def __init__(self, monkeypatch):
+        self.now = self.free = 0.0  # of the host; when the GPU has done all that is queued
+        self.log = []
+        gpu = self
 
-        def record(self):
-            log.append("record")
-            self.at = next(now)
+        class Event:
+            def __init__(self, enable_timing):
+                assert enable_timing
 
-        def elapsed_time(self, end):
-            assert log[-1] == "synchronize"
-            return 1000.0 * (end.at - self.at)  # milliseconds
+            def record(self):
+                gpu.log.append("record")
+                self.at = max(gpu.free, gpu.now)
 
-    class Flush:
-        def zero_(self):
-            log.append("flush")
-            next(now)
+            def query(self):
+                return gpu.now >= self.at
 
-    def call():
-        log.append("call")
-        next(now)
+            def elapsed_time(self, end):
+                assert gpu.now >= gpu.free  # synchronized
+                return 1000.0 * (end.at - self.at)  # milliseconds
 
-    cuda = SimpleNamespace(
-        get_device_properties=lambda device: SimpleNamespace(L2_cache_size=500),
-        Event=Event,
-        device=lambda device: nullcontext(),
-        synchronize=lambda device: log.append("synchronize"),
-    )
-    monkeypatch.setattr(timing.torch, "cuda", cuda)
-    timer = timing.CudaTimer(torch.device("cpu"))
-    assert timer.flush.nbytes == 1000
-    timer.flush = Flush()
-    assert timer.seconds(call, 3) == 2.0
-    assert log == ["flush", "record", "call", "record"] * 3 + ["synchronize"]
+        def synchronize(device):
+            self.now = max(self.now, self.free)
+
+        cuda = SimpleNamespace(
+            get_device_properties=lambda device: SimpleNamespace(L2_cache_size=500),
+            Event=Event,
+            device=lambda device: nullcontext(),
+            synchronize=synchronize,
+            _sleep=lambda cycles: self.launch("hold", 0, cycles / timing.CYCLES),
+        )
+        monkeypatch.setattr(timing.torch, "cuda", cuda)
+        self.timer = timing.CudaTimer(torch.device("cpu"), clock=lambda: self.now)
+        assert self.timer.flush.nbytes == 1000
+        flush = SimpleNamespace(zero_=lambda: self.launch("flush", 0, 1e-6))
+        self.timer.flush = flush
+
+    def launch(self, name, host, seconds):
+        self.log.append(name)
+        self.now += host
+        self.free = max(self.free, self.now) + seconds
+
+    def call(self, host, seconds):
+        return lambda: self.launch("call", host, seconds)
+
+
+def test_the_gpu_clock_flushes_and_holds_before_each_call_and_leaves_both_out(monkeypatch):
+    gpu = Gpu(monkeypatch)
+    assert gpu.timer.seconds(gpu.call(1e-6, 3e-6), 3) == pytest.approx(3e-6)
+    assert gpu.log == ["flush", "hold", "record", "call", "record"] * 3
+
+
+@pytest.mark.parametrize(
+    ("host", "launches"), [(5e-6, "hidden"), (9e-3, "hidden"), (0.3, "included")]
+)
+def test_the_gpu_is_busy_until_a_call_is_queued(monkeypatch, host, launches):
+    """However long Python takes, up to a limit, beyond which its time is included and told."""
+    gpu = Gpu(monkeypatch)
+    call = gpu.call(host, 2e-6)
+    for _ in range(2):
+        expected = 2e-6 + (host if launches == "included" else 0)
+        assert gpu.timer.seconds(call, 3) == pytest.approx(expected, rel=1e-4)
+        assert gpu.timer.launches(call) == launches
+    assert gpu.timer.host(call) == pytest.approx(host)
+    assert gpu.timer.launches(gpu.call(0, 1)) == "hidden"  # each call has a hold of its own
 
 
 @pytest.mark.gpu

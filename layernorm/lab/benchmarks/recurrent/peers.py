@@ -1,0 +1,96 @@
+"""Other people's recurrent layers on GPUs, each through its public interface; none is required.
+
+Written against haste 0.4 (`haste_pytorch.LayerNormLSTM`, in float32 and float64) and
+FlashRNN 1.0 (`flashrnn.flashrnn`, an LSTM without norms in bfloat16). Where another version has
+other signatures, the row says what it raised; where it computes something else, the gate says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from layernorm import functional
+from layernorm.lab.benchmarks.recurrent import loops
+from layernorm.lab.benchmarks.recurrent.subjects import SUBJECTS, Subject
+
+MODULES = {"haste": "haste_pytorch", "flashrnn": "flashrnn"}
+NOT_INSTALLED = "not installed"
+
+
+def haste_lstm(
+    x: Tensor, kernel: Tensor, recurrent_kernel: Tensor, bias: Tensor, gamma: Tensor,
+    gamma_h: Tensor, beta_h: Tensor,
+) -> Tensor:  # fmt: skip
+    """The LN-LSTM of haste: the paper's equations with gains alone inside the gates, which stand in
+    the order i, g, f, o; weights are transposed."""
+    h = c = x.new_zeros(x.shape[1], gamma_h.shape[0])
+    outputs = []
+    for x_t in x:
+        a_x, a_h = x_t @ kernel, h @ recurrent_kernel
+        a = functional.layer_norm(a_x, a_x.shape[-1:], gamma[0])
+        a = a + functional.layer_norm(a_h, a_h.shape[-1:], gamma[1]) + bias
+        i, g, f, o = a.chunk(4, dim=-1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(functional.layer_norm(c, c.shape[-1:], gamma_h, beta_h))
+        outputs.append(h)
+    return torch.stack(outputs)
+
+
+def _haste(input_size: int, units: int) -> nn.Module:
+    from haste_pytorch import LayerNormLSTM
+
+    return LayerNormLSTM(input_size, units, forget_bias=0.0)
+
+
+class FlashLSTM(nn.LSTM):
+    """torch's parameters, computed by FlashRNN with one head."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        from flashrnn import flashrnn
+
+        (_, batch, _), units = x.shape, self.hidden_size
+        gates = F.linear(x, self.weight_ih_l0, self.bias_ih_l0).transpose(0, 1)
+        states, _ = flashrnn(
+            gates.unflatten(-1, (4, 1, units)).contiguous(),
+            self.weight_hh_l0.view(4, 1, units, units),
+            self.bias_hh_l0.view(4, 1, units),
+            states=x.new_zeros(2, batch, 1, 1, units),
+            function="lstm",
+            backend="cuda_fused",
+        )
+        return states[0, :, :, 0].transpose(0, 1), None
+
+
+PEERS: dict[str, dict[str, Subject]] = {
+    "lstm": {
+        "haste": Subject(_haste, haste_lstm),
+        "flashrnn": Subject(FlashLSTM, loops.lstm, "none"),
+    },
+    "gru": {},
+}
+
+
+def subject(kind: str, name: str) -> Subject:
+    """The implementation of that name, ours, torch's or a peer's."""
+    return SUBJECTS[kind].get(name) or PEERS[kind][name]
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """All implementations that there are."""
+    return (*SUBJECTS[kind], *PEERS[kind])
+
+
+def installed(kind: str) -> tuple[str, ...]:
+    """The peers that are here."""
+    return tuple(name for name in PEERS[kind] if find_spec(MODULES[name]) is not None)
+
+
+def absent(kinds: Iterable[str]) -> list[str]:
+    """The peers of these kinds that are not here, each with the reason."""
+    found = (name for kind in kinds for name in PEERS[kind] if name not in installed(kind))
+    return [f"{name}: {NOT_INSTALLED}" for name in dict.fromkeys(found)]

@@ -1,0 +1,89 @@
+"""Parts of a long task, each in a process of its own: what ends one, others survive."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+USELESS = 75  # the exit code of a process to which the GPU has become useless
+GRACE = 60.0  # seconds after its time in which a part may end what it has begun
+STARTS = 12  # of one part, at most
+EVERY = 20.0  # seconds between two looks at what there is
+PROGRAM = (sys.executable, "-m", "layernorm.lab.gpu")
+
+
+def carry_out(
+    arguments: Sequence[str],
+    until: float,
+    note: Callable[[str], None],
+    look: Callable[[], None],
+) -> int:
+    """Run the program with these arguments and `--minutes`, and again while its process dies, or
+    says that the GPU has become useless to it; returns the last exit code.
+
+    Args:
+        until: by `time.monotonic()`; `GRACE` later a process is ended.
+        note: called with each line that it prints.
+        look: called now and then.
+    """
+    code = 0
+    for start in range(STARTS):
+        left = until - time.monotonic()
+        if left <= 0:
+            break
+        began = [*PROGRAM, *arguments, "--minutes", f"{left / 60:.4f}"]
+        code = _process(began, until + GRACE, note, look)
+        if code != USELESS and code >= 0:
+            break
+        why = "found the GPU useless" if code == USELESS else f"died of signal {-code}"
+        again = "another one goes on" if start + 1 < STARTS else "it is left at that"
+        note(f"the process {why}: {again}")
+    return code
+
+
+def _process(
+    command: Sequence[str], end: float, note: Callable[[str], None], look: Callable[[], None]
+) -> int:
+    lines: queue.Queue[str | None] = queue.Queue()
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen(command, start_new_session=True, errors="replace", **pipes)
+
+    def read() -> None:
+        for line in process.stdout:
+            lines.put(line.rstrip("\n"))
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    looked = time.monotonic()
+    try:
+        while True:
+            with suppress(queue.Empty):
+                line = lines.get(timeout=0.5)
+                if line is None:
+                    return process.wait()
+                note(line)
+            if time.monotonic() > end:
+                note("out of time: what it was at is left, and tried again by the next call")
+                return _ended(process)
+            if time.monotonic() - looked > EVERY:
+                look()
+                looked = time.monotonic()
+    finally:
+        _ended(process)
+        process.stdout.close()
+
+
+def _ended(process: subprocess.Popen) -> int:
+    """End a process and those that it started; returns 0, as it was asked to end."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return 0

@@ -1,0 +1,150 @@
+"""The steps of `python -m layernorm.lab.gpu bench`, in their order, and what is aimed for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from layernorm.lab.benchmarks import training
+from layernorm.lab.benchmarks.measure.byte_model import MODES
+from layernorm.lab.benchmarks.measure.case import MEASURED, Case, Row
+from layernorm.lab.benchmarks.measure.resume import Plan
+from layernorm.lab.benchmarks.measure.table import place
+from layernorm.lab.benchmarks.norms import plan as norm_plans
+from layernorm.lab.benchmarks.norms.implementations import OURS
+from layernorm.lab.benchmarks.recurrent import peers as recurrent_peers
+from layernorm.lab.benchmarks.recurrent.plan import TARGETS, gpu_plan
+from layernorm.lab.benchmarks.recurrent.subjects import ON_GPU
+
+FIRST = ((4096, 1024), (4096, 4096), (16384, 4096), (4096, 16384))
+LARGE = [(count, width) for count in (4096, 16384) for width in (1024, 2048, 4096, 8192, 16384)]
+SMALL = [(1, 1024), (16, 1024), (64, 1024), (4, 16384), (512, 128), (2048, 32)]
+# What `backend="auto"` may choose at: rows and widths around those of use.
+CHOICE = [
+    (count, width)
+    for width in (512, 1024, 4096, 8192, 16384)
+    for count in (16, 256, 4096, 16384, 65536)
+    if count * width <= norm_plans.MOST["cuda"]
+]
+BANDWIDTH = {"forward": 0.95, "backward": 0.85}  # of the measured roof, at least
+SPEED = {"forward": 1.2, "backward": 1.8}  # times torch's own, at least
+LEVEL = 1.01  # not behind: at most 1% slower, which is what two equal programs differ by
+SMALL_RATIO = 1.1  # to torch's own, at most
+RECURRENT = {"torch": 1 / 2, "script": 5}  # times the speed of cuDNN's and TorchScript's, at least
+TYPES = ("bfloat16", "float32")
+
+
+def _targets(
+    device: str,
+    sizes: Sequence[tuple[int, int]],
+    modes: Sequence[str],
+    names: Sequence[str] = ("layer", "rms"),
+    types: Sequence[str] = TYPES,
+    **fields: Any,
+) -> Plan:
+    fields = {"profile": "targets", "compiled": False, **fields}
+    return norm_plans.cases(names, sizes, types, modes, torch.device(device), **fields)
+
+
+def _small(device: str) -> Plan:
+    """Where launching decides; then the kernel's own time, from a captured graph."""
+    modes = ("forward", "forward+backward")
+    return _targets(device, SMALL, modes) + _targets(device, SMALL, modes, graph=True)
+
+
+def _layers(device: str) -> tuple[Plan, Plan]:
+    """The recurrent layers that are aimed for, and the rest of their plan."""
+    every = gpu_plan(device)
+    first = [
+        case
+        for case in every
+        if case.shape in TARGETS and case.dtype == "bfloat16" and case.mode == "training"
+    ]
+    return tuple(first), tuple(case for case in every if case not in first)
+
+
+def _only(plan: Plan, *names: str) -> Plan:
+    """The cases with these implementations alone."""
+    return tuple(
+        replace(case, implementations=tuple(n for n in case.implementations if n in names))
+        for case in plan
+    )
+
+
+def _updates(models: str, device: str) -> Plan:
+    return training.plan(models, device.partition(":")[0], profile="cuda")
+
+
+STEPS: dict[str, Callable[[str], Plan]] = {  # after the tests; what was aimed for comes first
+    "layer": lambda device: _targets(device, FIRST, MODES, ("layer",), ("bfloat16",)),
+    "recurrent": lambda device: _layers(device)[0],
+    "updates": lambda device: _updates("mlp,lstm", device),
+    # a graph of several calls, each on tensors of its own: no launch is in the time
+    "replayed": lambda device: _targets(device, FIRST, MODES[::2], ("layer",), graph=True),
+    "large": lambda device: _targets(device, LARGE, MODES),
+    "residual": lambda device: _targets(device, LARGE, MODES[:2], ("residual",)),
+    "small": _small,
+    "choice": lambda device: _only(
+        _targets(device, CHOICE, MODES[::2], profile="choice"), "torch", OURS
+    ),
+    "layers": lambda device: _layers(device)[1],
+    "digits": lambda device: _updates("digits", device),
+    "methods": lambda device: norm_plans.plan(quick=True, device=device, compiled=False),
+    "tables": lambda device: norm_plans.plan(device=device, compiled=False),
+    "compile": lambda device: _targets(
+        device, LARGE, MODES, ("layer", "rms", "residual"), ("bfloat16",),
+        compiled=True, profile="compile",
+    ),
+}  # fmt: skip
+
+
+def absent(plan: Iterable[Case]) -> list[str]:
+    """The implementations that cannot run a plan's operations here, and why."""
+    plan = tuple(plan)
+    kinds = {case.operation for case in plan if case.benchmark == "recurrent"}
+    return [
+        *norm_plans.absent(tuple(case for case in plan if hasattr(case, "source"))),
+        *recurrent_peers.absent(sorted(kinds)),
+    ]
+
+
+def verdicts(rows: Iterable[Row]) -> list[str]:
+    """How our kernels stand to what was aimed for: a line for each case of LARGE and SMALL, and
+    for each training step that was aimed for."""
+    cases: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        if row.status == MEASURED:
+            cases.setdefault(place(row), {})[row.implementation] = row
+    lines = []
+    for name, by in cases.items():
+        said = [f"{text}{'' if met else ' (missed)'}" for text, met in _checks(by)]
+        lines += [f"{name}: {'; '.join(said)}"] if said else []
+    return lines
+
+
+def _checks(by: dict[str, Row]) -> Iterator[tuple[str, bool]]:
+    """One line about a case, and whether the aim is reached."""
+    recurrent = next(iter(by.values())).benchmark == "recurrent"
+    ours = by.get(ON_GPU if recurrent else OURS)
+    if ours is None:
+        return
+    mode, speeds = ours.mode, {name: row.seconds / ours.seconds for name, row in by.items()}
+    if recurrent:
+        if ours.shape in TARGETS and mode == "training":
+            for name, least in RECURRENT.items():
+                if name in speeds:
+                    yield f"{speeds[name]:.2f} times {name}'s speed", speeds[name] >= least
+    elif ours.benchmark.removesuffix("_graph") not in ("layer", "rms"):
+        return
+    elif ours.shape in SMALL and "torch" in speeds:
+        ratio = 1 / speeds["torch"]
+        yield f"{ratio:.2f} of torch's time", ratio <= SMALL_RATIO
+    elif ours.shape in LARGE and mode in BANDWIDTH:
+        yield f"{ours.fraction:.0%} of the roof", ours.fraction >= BANDWIDTH[mode]
+        for name, speed in speeds.items():
+            least = SPEED[mode] if name == "torch" else 1 / LEVEL
+            if name not in (OURS, "definition"):
+                yield f"{speed:.2f} times {name}'s speed", speed >= least

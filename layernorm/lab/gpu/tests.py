@@ -1,0 +1,79 @@
+"""The tests that need a GPU, file by file: `python -m pytest -m gpu`, as far as there is time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from layernorm.lab.records.files import write
+
+ROOT = Path(__file__).parents[3]
+FILES = (
+    "tests/kernels/test_kernels.py",
+    "tests/recurrent/gpu/test_gpu_operators.py",
+    "tests/recurrent/gpu/test_gpu_graphs.py",
+    "tests/kernels/test_operators.py",
+    "tests/kernels/test_graphs.py",
+    "tests/recurrent/gpu/test_gpu_steps.py",
+    "tests/recurrent/test_layers.py",
+    "tests/library/test_modules.py",
+    "tests/lab/benchmarks/measure/test_timing.py",
+)
+LONGEST = 120.0  # seconds that one file may take
+Command = Callable[[str], Sequence[str]]
+
+
+def command(file: str) -> list[str]:
+    """The command for a file of tests."""
+    return [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", file]
+
+
+def carry_out(
+    runs: Path, until: float, note: Callable[[str], None], command: Command = command
+) -> bool:
+    """Test the files that did not pass before, with this code; returns whether all have passed.
+
+    What came of it stands in `gpu_tests.json` under `runs`, and what was printed beside it.
+    """
+    kept, code = runs / "gpu_tests.json", _code()
+    found = json.loads(kept.read_text()) if kept.exists() else {}
+    found = found if found.get("code") == code else {"code": code}
+    files = [file for file in FILES if (ROOT / file).exists()]
+    for file in sorted(files, key=lambda file: file in found):  # what was not tried comes first
+        left = until - time.monotonic()
+        if found.get(file, "").startswith("passed") or left <= 0:
+            continue
+        said, log = _tried(command(file), min(left, LONGEST))
+        found[file] = said
+        note(f"{file}: {said}")
+        write(kept, json.dumps(found, indent=1) + "\n")
+        if not said.startswith("passed"):
+            write(runs / f"{Path(file).stem}.log", log)
+    return all(found.get(file, "").startswith("passed") for file in files)
+
+
+def _tried(command: Sequence[str], seconds: float) -> tuple[str, str]:
+    """What came of it, in a line, and all that was printed."""
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, timeout=seconds, text=True, errors="replace",
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        printed = error.stdout or ""
+        text = printed if isinstance(printed, str) else printed.decode(errors="replace")
+        return f"stopped after {seconds:.0f} s", text
+    last = (done.stdout.strip().splitlines() or ["nothing printed"])[-1].strip("= ")
+    how = {0: "passed", 5: "passed, nothing to test"}.get(done.returncode, "failed")
+    return f"{how}: {last}", done.stdout
+
+
+def _code() -> str:
+    """A hash of the package's and the tests' code."""
+    files = sorted((*ROOT.glob("layernorm/**/*.py"), *ROOT.glob("tests/**/*.py")))
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]

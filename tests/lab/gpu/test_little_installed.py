@@ -1,0 +1,63 @@
+"""What a machine that is had for half an hour has installed is enough."""
+
+import os
+import subprocess
+
+from lab.benchmarks.benching import ROOT, python
+
+# sympy is not on the list of the benchmarks': torch's own compiler imports it
+MISSING = [
+    *("typer", "click", "pandas", "pydantic", "scipy", "sklearn", "matplotlib", "pooch"),
+    *("beartype", "tqdm", "yaml", "hypothesis", "jupytext", "nbformat", "IPython", "packaging"),
+]
+WITHOUT = f"import sys; sys.modules.update(dict.fromkeys({MISSING})); "
+
+
+def test_benchmarks_need_no_more_than_torch_triton_numpy_and_jaxtyping(folders):
+    script = WITHOUT + (
+        "from lab.benchmarks.benching import tiny; "
+        "from layernorm.lab.gpu import __main__ as entry, bench, steps; "
+        "[plan('cuda') for plan in steps.STEPS.values()]; "
+        "steps.STEPS['small'] = lambda device: tiny(); "
+        "given = ['bench', '--here', '--device', 'cpu', '--steps', 'small', '--runs', "
+        f"{str(folders)!r}]; "
+        "assert entry.main(given) == 0; "
+        "print(*bench.told(['small'], 'cpu', entry.Path(given[-1])), sep='\\n')"
+    )
+    done = python(script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("layer forward 4x32 float32: definition ")
+    assert done.stdout.endswith("\ncomplete\n")
+
+
+def test_the_tests_that_need_a_gpu_are_found_without_the_extras():
+    kept = [name for name in MISSING if name != "packaging"]  # pytest needs it
+    script = WITHOUT.replace(repr(MISSING), repr(kept)) + (
+        "import pytest; sys.exit(pytest.main(['-q', '--collect-only', '-m', 'gpu', "
+        "'-p', 'no:cacheprovider']))"
+    )
+    done = python(script, env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [line for line in done.stdout.splitlines() if "::" in line]
+    assert any("test_the_gpus_numbers" in line for line in found)
+    assert any("test_moves_to_the_gpu_and_back" in line for line in found)
+    assert any("test_the_gpu_clock_flushes_and_times" in line for line in found)
+    assert not any("lab/experiments" in line for line in found)
+
+
+def shown(*words):
+    """The commands that make would give, as from a shell, also where make started the tests."""
+    shell = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    command = ["make", "-n", *words, "PYTHON=some-python"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True, env=shell)
+    return done.stdout.split()
+
+
+def test_make_calls_it_with_the_machines_own_python():
+    begin = ["some-python", "-m", "layernorm.lab.gpu"]
+    assert shown("bench-gpu") == [*begin, "bench"]
+    assert shown("bench-gpu", "OUT=out", "MINUTES=8", "FROM=a.tar.gz", "STEPS=layer choice") == [
+        *(*begin, "bench", "--out", "out", "--minutes", "8", "--from", "a.tar.gz"),
+        *("--steps", "layer", "choice"),
+    ]
+    assert shown("experiments-gpu", "DRY=1") == [*begin, "train", "--pretend"]

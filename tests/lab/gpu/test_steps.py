@@ -1,0 +1,164 @@
+"""The steps of `make bench-gpu`: what was aimed for first, and what is said of it."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+from lab.benchmarks.benching import GPU
+
+from layernorm.kernels import speeds
+from layernorm.lab.benchmarks.measure import Row
+from layernorm.lab.gpu.steps import CHOICE, FIRST, LARGE, SMALL, STEPS, verdicts
+
+
+@pytest.fixture(scope="module")
+def found():
+    return {name: plan(GPU) for name, plan in STEPS.items()}
+
+
+def test_what_was_aimed_for_comes_first(found):
+    first, second, third, *_, last = found.values()
+    assert list(found)[-1] == "compile"
+    assert {(c.operation, c.dtype, c.shape, c.mode) for c in first} == {
+        ("layer", "bfloat16", size, mode)
+        for size in FIRST
+        for mode in ("forward", "backward", "forward+backward")
+    }
+    assert len(FIRST) == 4
+    assert {(c.operation, c.dtype, c.mode) for c in second} == {
+        (kind, "bfloat16", "training") for kind in ("lstm", "gru")
+    }
+    assert all("torch" in c.implementations and "fused" in c.implementations for c in second)
+    assert [c.operation for c in third] == ["mlp"] * 2 + ["lstm"] * 2
+    assert all("batch/reference" in c.implementations for c in third)  # of the LSTM, too
+    assert {c.operation for c in last} == {"layer", "rms", "residual"}
+
+
+def test_torchs_compiler_has_a_step_and_a_profile_of_its_own(found):
+    for name, plan in found.items():
+        compiled = ["compile" in case.implementations for case in plan]
+        assert all(compiled) if name == "compile" else not any(compiled), name
+    assert {case.profile for case in found["compile"]} == {"compile"}
+    assert "compile" not in {c.profile for n, plan in found.items() if n != "compile" for c in plan}
+
+
+def test_nothing_is_measured_twice_under_one_name(found):
+    """A case with fewer implementations in the same profile would put the other's out of date."""
+    seen = {}
+    for name, plan in found.items():
+        for case in plan:
+            place = (
+                case.benchmark,
+                case.profile,
+                case.shape,
+                case.dtype,
+                case.mode,
+                repr(case.options),
+            )
+            assert seen.setdefault(place, case.implementations) == case.implementations, (
+                name,
+                case,
+            )
+
+
+def test_all_methods_and_the_recurrent_layers_are_there(found):
+    assert {"batch", "weight", "layer", "rms", "group", "instance", "residual"} <= {
+        case.operation for case in found["methods"]
+    }
+    assert {(c.operation, c.mode, c.dtype, c.tf32) for c in found["layers"]} == {
+        *product(("lstm", "gru"), ("training", "inference"), ("bfloat16",), (False,)),
+        *product(("lstm", "gru"), ("training", "inference"), ("float32",), (False, True)),
+    }
+    assert all(case.graph for case in found["replayed"])
+    assert sum(case.graph for case in found["small"]) == len(found["small"]) / 2
+    on = {case.device for plan in found.values() for case in plan}
+    assert on == {GPU, "cuda"}
+
+
+@pytest.mark.parametrize("width", [512, 768, 1024, 2048, 4096, 5120])
+@pytest.mark.parametrize("rows", [16, 1000, 8192, 65536])
+def test_auto_finds_neighbors_for_what_is_usual(found, rows, width):
+    """If our kernel is the faster one wherever it is measured, it is chosen there."""
+    assert {512} <= {width for _, width in CHOICE}
+    assert (65536, 512) in CHOICE
+    ratios = {}
+    for case in found["choice"]:
+        assert case.implementations == ("torch", "triton") or case.implementations == ("torch",)
+        if case.operation == "layer" and case.dtype == "bfloat16":
+            ratios.setdefault(case.shape[1], {})[case.shape[0]] = 0.9
+    assert speeds.decide(ratios, rows, width, torch.bfloat16.itemsize) is (rows * width <= 2**28)
+
+
+def row(name, seconds, mode="forward", shape=(4096, 1024), fraction=0.95, benchmark="layer"):
+    common = (name, "torch", mode, shape, "bfloat16", "cuda", 0, "measured")
+    return Row(benchmark, "layer", *common, seconds=seconds, fraction=fraction)
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict"),
+    [
+        (
+            [row("torch", 1.3), row("triton", 1.0), row("compile", 1.0)],
+            "95% of the roof; 1.30 times torch's speed; 1.00 times compile's speed",
+        ),
+        ([row("triton", 1.0, fraction=0.94)], "94% of the roof (missed)"),
+        ([row("triton", 1.0, "backward", fraction=0.86)], "86% of the roof"),
+        ([row("triton", 1.0, "backward", fraction=0.84)], "84% of the roof (missed)"),
+        (
+            [row("torch", 1.1), row("triton", 1.0), row("quack", 0.98)],
+            "95% of the roof; 1.10 times torch's speed (missed); 0.98 times quack's speed (missed)",
+        ),
+        (
+            [row("torch", 1.7, "backward"), row("triton", 1.0, "backward")],
+            "95% of the roof; 1.70 times torch's speed (missed)",
+        ),
+        (
+            [row("torch", 1.0, shape=SMALL[0]), row("triton", 1.05, shape=SMALL[0])],
+            "1.05 of torch's time",
+        ),
+        (
+            [
+                row(name, seconds, shape=SMALL[0], benchmark="layer_graph")
+                for name, seconds in (("torch", 1.0), ("triton", 1.11))
+            ],
+            "1.11 of torch's time (missed)",
+        ),
+    ],
+)
+def test_verdicts(rows, verdict):
+    (line,) = verdicts([*rows, replace(rows[0], implementation="apex", status="failed: ...")])
+    where = f"{rows[0].benchmark} {rows[0].mode} {'x'.join(map(str, rows[0].shape))} bfloat16: "
+    assert line == where + verdict
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict"),
+    [
+        ({"torch": 1.0, "script": 10.1}, "0.50 times torch's speed; 5.05 times script's speed"),
+        (
+            {"torch": 0.9, "script": 9.8},
+            "0.45 times torch's speed (missed); 4.90 times script's speed (missed)",
+        ),
+    ],
+)
+def test_verdicts_on_recurrent_layers(seconds, verdict):
+    shape, options = (100, 64, 512, 512), {"kind": "lstm"}
+    rows = [
+        replace(row(name, taken, "training", shape, benchmark="recurrent"), options=options)
+        for name, taken in {**seconds, "fused": 2.0}.items()
+    ]
+    assert verdicts(rows) == [f"lstm training 100x64x512x512 bfloat16: {verdict}"]
+    assert (
+        len(verdicts([*rows, *(replace(r, options=options | {"tf32": True}) for r in rows)])) == 2
+    )
+    assert verdicts([replace(r, mode="inference") for r in rows]) == []
+    assert verdicts([replace(r, shape=(10, 4, 64, 64)) for r in rows]) == []
+
+
+def test_no_verdict_on_what_was_not_aimed_for():
+    assert verdicts([row("triton", 1.0, "forward+backward")]) == []
+    assert verdicts([row("triton", 1.0, shape=(5, 6))]) == []
+    assert verdicts([row("triton", 1.0, benchmark="residual")]) == []
+    assert verdicts([row("torch", 1.0)]) == []
+    assert not set(LARGE) & set(SMALL)

@@ -1,0 +1,107 @@
+"""`make experiments-gpu`: every sweep's runs in order, as far as there is time; tried here on the
+processor, with a few updates."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from lab.benchmarks.benching import ROOT
+
+from layernorm.lab import records
+from layernorm.lab.experiments import NAMES, STUDIES, get, run
+from layernorm.lab.gpu import archive, training
+
+
+def here(folder, *steps, seconds=600.0):
+    training.here(steps, "cpu", folder, time.monotonic() + seconds, pretend=True)
+
+
+def made(folder):
+    with records.only_own(folder):
+        return {(r.config["experiment"], r.config["arm"]): r for r in records.runs()}
+
+
+def test_every_experiment_has_both_profiles_standard_first():
+    assert set(training.ORDER) == set(NAMES) - set(STUDIES)
+    assert len(training.STEPS) == 2 * len(training.ORDER)
+    assert all(step.endswith("/standard") for step in training.STEPS[: len(training.ORDER)])
+    for step in training.STEPS:
+        name, _, profile = step.partition("/")
+        if profile in get(name).profiles:
+            assert training.plan_of(step, pretend=False).profile == profile
+
+
+def test_runs_are_made_once_and_told(tmp_path, capsys):
+    here(tmp_path, "mnist/standard")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert all(" µs an update" in line for line in lines)
+    assert len(made(tmp_path)) == 2
+    assert list(training.told(["mnist/standard"], "cpu", tmp_path, pretend=True)) == ["complete"]
+    here(tmp_path, "mnist/standard")
+    assert capsys.readouterr().out == ""
+
+
+def test_out_of_time_a_run_is_left_and_goes_on(tmp_path, capsys, monkeypatch):
+    clock = iter([0.0, 0.0, 2.0])
+    monkeypatch.setattr(training.time, "monotonic", lambda: next(clock, 2.0))
+    training.here(["mnist/standard"], "cpu", tmp_path, 1.0, pretend=True)
+    assert "out of time, the next call goes on" in capsys.readouterr().out
+    assert made(tmp_path) == {}
+    (line,) = training.told(["mnist/standard"], "cpu", tmp_path, pretend=True)
+    assert line == "left, at least: 2 of mnist/standard; the same command goes on"
+    monkeypatch.undo()
+    here(tmp_path, "mnist/standard")
+    assert len(made(tmp_path)) == 2
+
+
+def test_a_run_that_fails_costs_no_other(tmp_path, capsys, monkeypatch):
+    real = run.train
+
+    def train(config, **options):
+        if config.arm == failing:
+            raise RuntimeError("out of memory")
+        return real(config, **options)
+
+    failing = training.plan_of("mnist/paper", pretend=True).arms[0]
+    monkeypatch.setattr(run, "train", train)
+    here(tmp_path, "mnist/paper")
+    told = capsys.readouterr().out
+    assert f"{failing} seed " in told
+    assert "failed: RuntimeError: out of memory" in told
+    assert len(made(tmp_path)) == 1
+
+
+def test_what_cannot_be_planned_is_left_out(tmp_path, capsys, monkeypatch):
+    plan = training.plan_of
+
+    def broken(step, pretend):
+        if step.startswith("draw"):
+            raise ValueError("no data here")
+        return plan(step, pretend)
+
+    monkeypatch.setattr(training, "plan_of", broken)
+    here(tmp_path, "draw/standard", "mnist/standard")
+    assert "draw/standard: left out: ValueError: no data here" in capsys.readouterr().out
+    assert len(made(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("steps", [("mnist/standard", "draw/paper")])
+def test_a_dry_run(steps, tmp_path):
+    """As the command goes, on a GPU that is not there, archive included."""
+    command = [sys.executable, "-m", "layernorm.lab.gpu", "train", "--pretend", "--steps", *steps]
+    done = subprocess.run(
+        [*command, "--runs", tmp_path / "runs", "--out", tmp_path / "out", "--minutes", "20"],
+        capture_output=True, text=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.startswith("==")] == [f"== {step}" for step in steps]
+    assert lines[-1] == "complete", lines
+    archive.unpack(tmp_path / "out" / "gpu.tar.gz", tmp_path / "home")
+    runs = made(tmp_path / "home")
+    assert {name for name, _ in runs} == {"mnist", "draw"}
+    assert {json.dumps(r.environment["gpus"]) for r in runs.values()} == {'["pretended GPU"]'}
