@@ -49,7 +49,7 @@ class Used(NamedTuple):
     digest: str
     definitions: frozenset[Name]
     named: frozenset[str]  # the strings in the cells
-    strings: frozenset[str]  # these, and those in what the cells reach
+    strings: frozenset[str]  # these, and those that functions are called with in what they reach
 
 
 def reached(notebook: NotebookNode, root: Path = ROOT) -> Used:
@@ -67,8 +67,8 @@ def reached(notebook: NotebookNode, root: Path = ROOT) -> Used:
         return not module.startswith((f"{CLAIMS}.", f"{EXPERIMENTS}."))
 
     found = code.reach([CELLS, *plans], keep=keep)
-    texts = (code.shape(n)[0].strings for n in found.definitions if n[0] != EXPERIMENTS)
-    return Used(found.digest, found.definitions, cells.strings, frozenset().union(*texts))
+    given = (code.shape(name)[0].arguments for name in found.definitions)
+    return Used(found.digest, found.definitions, cells.strings, cells.strings.union(*given))
 
 
 @cache
@@ -93,10 +93,13 @@ def shown(
     ]
 
 
-def records_named(strings: frozenset[str], root: Path) -> list[Path]:
-    """The published records whose experiment one of the strings names."""
+def records_named(used: Used, root: Path) -> list[Path]:
+    """The published records whose experiment or benchmark one of the strings names."""
+    names = used.strings
+    if f"{PACKAGE}.lab.benchmarks.measure.resume" in {module for module, _ in used.definitions}:
+        names = names.union(f"bench_{name}" for name in names)
     published = sorted((root / PACKAGE).rglob("records/published/*.json"))
-    return [path for path in published if path.stem.partition("-")[0] in strings]
+    return [path for path in published if path.stem.partition("-")[0] in names]
 
 
 def fingerprint(
@@ -115,7 +118,7 @@ def fingerprint(
     used = reached(notebook, root)
     modules = {module for module, _ in used.definitions}
     reads = f"{PACKAGE}.lab.records.published" in modules
-    records = records_named(used.strings, root) if reads else []
+    records = records_named(used, root) if reads else []
     shape = [
         (key(cell)[2], *package(root).cells(statements(cell))) for cell in code_cells(notebook)
     ]

@@ -41,7 +41,7 @@ def run(
     `torchrun --nproc-per-node=N -m layernorm run NAME`, N processes share every batch.
     """
     from layernorm.lab.experiments.data_parallel import started
-    from layernorm.lab.experiments.run import device_of
+    from layernorm.lab.experiments.machine import device_of
 
     use_threads(threads)
     device_of(device)

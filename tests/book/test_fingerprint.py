@@ -25,6 +25,11 @@ def get(name):
     assert name in NAMES
     return import_module(f"layernorm.lab.experiments.{name}.plan").EXPERIMENT
 """
+MEASURED = """from layernorm.lab import records
+
+def recorded(benchmark):
+    return records.load(f"bench_{benchmark}")
+"""
 RUN = (
     '{"shared":{"e":{}},"runs":[{"config":{},"environment":"e","digest":"abc","result":0.5}],'
     '"sha256":"abc"}'
@@ -55,7 +60,11 @@ def package(tmp_path):
         "lab/__init__": "",
         "lab/records/__init__": "from layernorm.lab.records.published import load",
         "lab/records/published": "def load(name): return name",
+        "lab/benchmarks/__init__": "",
+        "lab/benchmarks/measure/__init__": "",
+        "lab/benchmarks/measure/resume": MEASURED,
         "lab/records/published/first-book": RUN,
+        "lab/records/published/bench_rows-cpu": RUN,
         "lab/records/published/second-book": RUN,
     }
     for name, text in files.items():
@@ -71,6 +80,7 @@ CODE = (
     "import importlib\nln.attribute.a\nimportlib.import_module('layernorm.by_name')",
     "from layernorm.lab import claims, experiments, records\nclaims.all()",
     "experiments.get('first'), experiments.get('third')\nrecords.load('first')\nid = 'named'",
+    "from layernorm.lab.benchmarks.measure import resume\nresume.recorded('rows')",
 )
 KNOWN = [
     (Claim(id, "It holds.", ("others",), "property", chapter), Finding("held", "By 400 draws."))
@@ -113,6 +123,7 @@ def changed(before, after):
         ("lab/experiments/studies/third.py", "EXPERIMENT = 4", {"definitions"}),
         ("lab/records/published/first-book.json", RUN.replace("0.5", "0.6"), {"records"}),
         ("lab/records/published/first-book.json", RUN.replace("abc", "abd"), set()),
+        ("lab/records/published/bench_rows-cpu.json", RUN.replace("0.5", "0.6"), {"records"}),
         ("lab/records/published/second-book.json", RUN.replace("0.5", "0.6"), set()),
     ],
 )
