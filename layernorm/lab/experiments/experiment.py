@@ -116,7 +116,7 @@ class Experiment:
         overfit: options of the check that an arm can learn a few examples by heart;
             overfit_of_arm: those of one arm.
         depends_on: functions and classes that decide the outcome and that `task` does not reach.
-        trainer: what makes the updates, `run.Trainer` if None; it belongs to `depends_on`, too.
+        trainer: what makes the updates, `trainer.Trainer` if None; it belongs to `depends_on`, too.
         original: the paper's experiment that this one repeats.
     """
 

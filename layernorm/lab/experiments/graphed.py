@@ -19,7 +19,7 @@ from torch import Tensor
 
 from layernorm.lab.experiments.batches import generator
 from layernorm.lab.experiments.experiment import Config, Experiment
-from layernorm.lab.experiments.run import Trainer
+from layernorm.lab.experiments.trainer import Trainer
 
 WARM = 3  # updates before the capture, which libraries use to set themselves up
 Drawn = Mapping[str, Callable[..., Tensor]]

@@ -20,7 +20,7 @@ from layernorm.lab.experiments.checkpoint import seeded
 from layernorm.lab.experiments.experiment import Config
 from layernorm.lab.experiments.machine import device_of
 from layernorm.lab.experiments.planning import Sweep
-from layernorm.lab.experiments.run import Trainer
+from layernorm.lab.experiments.trainer import Trainer
 
 
 def seconds_per_update(

@@ -70,15 +70,15 @@ class ByEngine(Update):
     """The same update by the trainer of the experiments, its losses looked at as its loop does."""
 
     def __init__(self, model: nn.Module, shape: Shape, sequences: bool, seed: int = 0):
-        from layernorm.lab.experiments import get, run
+        from layernorm.lab.experiments import get, trainer
         from layernorm.lab.experiments.experiment import Config
         from layernorm.lab.experiments.options import Options
 
         super().__init__(model, shape, sequences, seed)
         experiment = replace(get("mnist"), task=lambda *_: self)
         config = Config("mnist", "cpu", "none", seed, Options(learning_rate=RATE))
-        self.trainer = run.Trainer(experiment, config, self.x.device)
-        self.optimizer, self.often, self.step = self.trainer.optimizer, run.CHECK_EVERY, 0
+        self.trainer = trainer.Trainer(experiment, config, self.x.device)
+        self.optimizer, self.often, self.step = self.trainer.optimizer, trainer.CHECK_EVERY, 0
 
     def loss(self, step: int = 0) -> Tensor:
         self.last = super().loss()

@@ -21,7 +21,7 @@ from layernorm.lab import records
 from layernorm.lab.experiments.checkpoint import seeded
 from layernorm.lab.experiments.draw.plan import EXPERIMENT
 from layernorm.lab.experiments.experiment import Config
-from layernorm.lab.experiments.run import Trainer
+from layernorm.lab.experiments.trainer import Trainer
 
 FILE = Path(__file__).with_name("samples.npz")
 ARMS = ("none", "layer")

@@ -111,7 +111,7 @@ def trained(
 ) -> Pen:
     """Train the arm `layer` of the profile `pen`; `progress` is called now and then."""
     from layernorm.lab.experiments.handwriting.plan import EXPERIMENT
-    from layernorm.lab.experiments.run import Trainer
+    from layernorm.lab.experiments.trainer import Trainer
 
     config = EXPERIMENT.config("pen", "layer", seed, **options)
     with seeded(seed, torch.device("cpu")):

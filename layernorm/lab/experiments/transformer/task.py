@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from layernorm.lab.data.characters import split, unigram
 from layernorm.lab.experiments.batches import Shuffled, generator
-from layernorm.lab.experiments.run import Trainer
+from layernorm.lab.experiments.trainer import Trainer
 from layernorm.lab.experiments.transformer.model import Attention, Transformer, rescale_
 from layernorm.modules import DynamicErf, DynamicTanh
 
