@@ -189,13 +189,14 @@ def made_up(config: Config) -> records.Record:
 
 
 @contextlib.contextmanager
-def counted() -> Iterator[collections.Counter]:
-    """Count operations on files, by name, while it lasts."""
+def counted(folder: str) -> Iterator[collections.Counter]:
+    """Count operations on files of this folder, by name, while it lasts."""
     counts: collections.Counter = collections.Counter()
 
     def counting(name: str, function: Callable) -> Callable:
         def call(*args, **kwargs):
-            counts[name] += 1
+            of_a_file = name in ("fsync", "flock")  # that is open
+            counts[name] += of_a_file or str(args[0]).startswith(folder)
             return function(*args, **kwargs)
 
         return call
@@ -220,13 +221,13 @@ def of_one_run() -> dict[str, collections.Counter]:
     found = {}
     with tempfile.TemporaryDirectory() as root:
         work(first, root=root)  # imports, and looks for the commit
-        with counted() as found["a run"]:
+        with counted(root) as found["a run"]:
             work(config, root=root)
         trainer = run.Trainer(EXPERIMENT, other, torch.device("cpu"))
         file = Path(root, f"{other.key()}.checkpoint")
-        with counted() as found["a checkpoint"]:
+        with counted(root) as found["a checkpoint"]:
             checkpoint.write(file, {**trainer.state(), "code": ""})
-        with counted() as found["a run that is done, read again"]:
+        with counted(root) as found["a run that is done, read again"]:
             records.read(records.path(EXPERIMENT.document(config), root))
     return found
 
@@ -248,7 +249,7 @@ def of_a_sweep(arms: int, seeds: int, cluster: Cluster) -> Found:
     register(arms)
     before = _peak()
     plan = Sweep("empty", "book", (), tuple(range(SEEDS, SEEDS + seeds)), by_heart=False)
-    with tempfile.TemporaryDirectory() as root, counted() as operations:
+    with tempfile.TemporaryDirectory() as root, counted(root) as operations:
         elsewhere = mock.patch.object(records, "save")
         queue = mock.patch.object(sweep, "SimpleQueue", return_value=Answers(cluster))
         with elsewhere, queue:  # the worker's operations are counted apart
