@@ -73,8 +73,12 @@ def reached(notebook: NotebookNode, root: Path = ROOT) -> Used:
 
 @cache
 def stored() -> list[tuple[Claim, Finding]]:
-    """Return all claims with what was found when they were decided last."""
-    return [(claim, Stored().finding(claim)) for claim in claims.all()]
+    """Return all claims with what was found when they were decided last, in the order of the stored
+    verdicts: that of `claims.all` depends on what a process has imported before."""
+    found = Stored()
+    at = {name: place for place, name in enumerate(found.verdicts)}
+    known = sorted(claims.all(), key=lambda claim: (at.get(claim.id, len(at)), claim.id))
+    return [(claim, found.finding(claim)) for claim in known]
 
 
 def shown(
