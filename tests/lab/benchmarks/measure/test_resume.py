@@ -9,7 +9,7 @@ import torch
 from lab.benchmarks.benching import GPU, files, python, rows_of, timed, tiny
 
 from layernorm.lab import records
-from layernorm.lab.benchmarks.measure import Row, case, resume, run
+from layernorm.lab.benchmarks.measure import Row, case, recording, resume, run
 from layernorm.lab.benchmarks.measure.process import row_from
 from layernorm.lab.records.published import published, published_folder
 
@@ -183,7 +183,7 @@ def test_published_records_are_rows():
     for record in found:
         row = resume.from_record(record)
         assert {n: getattr(row, n) for n in record.timing} == dict(record.timing)
-        assert records.key(resume._config(row, record.config["profile"])) == record.key
+        assert records.key(recording.configuration(row, record.config["profile"])) == record.key
 
 
 def test_rows_as_json(folders):
