@@ -19,13 +19,13 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from layernorm.lab.benchmarks.measure import resume
 from layernorm.lab.benchmarks.measure.case import MEASURED, Row
 from layernorm.lab.benchmarks.measure.resume import Plan
 from layernorm.lab.benchmarks.measure.table import Table, ratio, shape
 from layernorm.lab.benchmarks.measure.words import one_of, positive, some_of
 from layernorm.lab.benchmarks.recurrent.case import RecurrentCase, Run
 from layernorm.lab.benchmarks.recurrent.subjects import BASELINE, KINDS, OURS, SUBJECTS, Subject
+from layernorm.lab.benchmarks.recurrent.tables import of_one_machine
 
 PACKED, PADDED = "ours packed", "ours padded"
 TORCH_PACKED, TORCH_PADDED = "torch packed", "torch padded"
@@ -145,14 +145,18 @@ def plan(
 
 
 def recorded(profile: str = "cpu") -> list[Row]:
-    """The rows of the records there are, in the order in which they are measured."""
+    """The rows of the records there are, in the order in which they are measured.
+
+    Raises:
+        RecordError: they are of several machines.
+    """
 
     def place(row: Row) -> tuple:
         sizes = SHAPES.index(row.shape) if row.shape in SHAPES else len(SHAPES)
         told = row.options["threads"], KINDS.index(row.options["kind"])
-        return row.machine, *told, sizes, list(LAYERS).index(row.implementation)
+        return *told, sizes, list(LAYERS).index(row.implementation)
 
-    return sorted(resume.recorded("packed", profile), key=place)
+    return sorted(of_one_machine("packed", profile, any_threads=True), key=place)
 
 
 def table(rows: Sequence[Row]) -> Table:

@@ -1,12 +1,25 @@
 """`bench packed`: what is timed, its gate and its table."""
 
+from dataclasses import replace
+from itertools import product
+
 import pytest
 import torch
+from lab.benchmarks.benching import ticking
 from torch import nn
 
+from layernorm.lab import claims, records
 from layernorm.lab.benchmarks import packed
-from layernorm.lab.benchmarks.measure.case import measure
-from layernorm.lab.benchmarks.packed import LAYERS, PACKED, PADDED, PackedCase, plan, table
+from layernorm.lab.benchmarks.measure import measure, resume
+from layernorm.lab.benchmarks.packed import (
+    LAYERS,
+    PACKED,
+    PADDED,
+    TORCH_PACKED,
+    PackedCase,
+    plan,
+    table,
+)
 from layernorm.recurrent import LayerNormGRU
 
 SHAPE = (9, 5, 3, 4)
@@ -24,8 +37,8 @@ def test_lengths_are_between_a_quarter_and_all_of_the_steps():
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_all_are_right_and_timed(kind):
-    case = PackedCase(kind, SHAPE, rounds=6, sample_seconds=1e-4, threads=1)
-    rows = measure(case)
+    case = PackedCase(kind, SHAPE, rounds=6, threads=1)
+    rows = measure(case, ticking())
     assert [row.status for row in rows] == ["measured"] * len(LAYERS)
     assert [row.implementation for row in rows] == list(LAYERS)
     assert {row.baseline for row in rows} == {PACKED}
@@ -47,8 +60,8 @@ def test_a_layer_that_counts_the_padding_is_wrong(monkeypatch):
 
     whole = LayerNormGRU.forward
     monkeypatch.setattr(LayerNormGRU, "forward", forward)
-    case = PackedCase("gru", SHAPE, rounds=6, sample_seconds=1e-4)
-    found = {row.implementation: row.status for row in measure(case)}
+    case = PackedCase("gru", SHAPE, rounds=6)
+    found = {row.implementation: row.status for row in measure(case, ticking())}
     assert found[PACKED].startswith("wrong: y")
     assert found[PADDED] == "measured"
 
@@ -61,6 +74,41 @@ def test_the_plan_is_of_both_kinds_and_thread_counts(monkeypatch):
     [one] = plan("gru", "3,4,5,6", PACKED, threads=3, profile="trial")
     assert (one.operation, one.shape, one.implementations) == ("gru", (3, 4, 5, 6), (PACKED,))
     assert (one.threads, one.profile) == (3, "trial")
+
+
+def save(name, ratio, kind="lstm", steps=100, threads=1, machine="here"):
+    told = {"kind": kind, "rounds": 6, "threads": threads, "rows": 0.6}
+    row = PackedCase(kind, (steps, 2, 3, 4), threads=threads).blank(name)
+    records.save(
+        resume.record_of(
+            replace(
+                row, seconds=1e-3, p20=1e-3, p80=1e-3, error=0.5, ratio=ratio,
+                ratio_low=0.99 * ratio, ratio_high=1.01 * ratio,
+                options={**told, "machine": f"{machine}, {threads} threads"},
+            ),
+            "cpu",
+        )
+    )  # fmt: skip
+
+
+def test_claims_follow_the_record():
+    ids = ("three-quarters-of-padded", "eight-times-faster", "six-times-faster")
+
+    def found():
+        return [claims.get(f"{id}/packed_cpu").check().verdict for id in ids]
+
+    assert found() == ["not yet tested"] * 3
+    for kind, threads in product(("lstm", "gru"), (1, 2)):
+        save(PADDED, 1.4, kind, threads=threads)
+        save(TORCH_PACKED, 7.0, kind, threads=threads)
+    save(TORCH_PACKED, 2.0, steps=50)  # too few steps to count
+    assert found() == ["supported here", "opposite here", "supported here"]
+    save(PADDED, 1.2, "gru", steps=50, threads=2)
+    save(TORCH_PACKED, 9.0, steps=200)
+    assert found() == ["depends", "depends", "supported here"]
+    save(PADDED, 1.4, machine="there")
+    with pytest.raises(records.RecordError, match=r"several machines \(here; there\)"):
+        packed.recorded()
 
 
 @pytest.mark.parametrize(
