@@ -19,7 +19,6 @@ from layernorm.lab.benchmarks.measure import gate, memory
 from layernorm.lab.benchmarks.measure.case import MEASURED, Case, Row, Trial
 from layernorm.lab.benchmarks.measure.process import HUGE_PAGES, ask, measure_apart
 from layernorm.lab.benchmarks.measure.words import one_of
-from layernorm.lab.benchmarks.recurrent import peers
 from layernorm.lab.benchmarks.recurrent.loops import Loop
 from layernorm.lab.benchmarks.recurrent.subjects import (
     BASELINE,
@@ -72,12 +71,12 @@ class RecurrentCase(Case):
         return {"kind": self.operation, "threads": self.threads, "huge_pages": pages}
 
     def method(self, name: str) -> str:
-        return peers.subject(self.operation, name).method
+        return SUBJECTS[self.operation][name].method
 
     def check(self) -> None:
         one_of("kind", self.operation, KINDS)
         for name in self.implementations:
-            one_of("subjects", name, peers.names(self.operation))
+            one_of("subjects", name, SUBJECTS[self.operation])
         if len(self.shape) != 4 or not all(isinstance(n, int) and n > 0 for n in self.shape):
             raise ValueError(f"shape: expected four positive integers T, B, I, H, got {self.shape}")
         super().check()
@@ -186,7 +185,7 @@ class _Run:
     def __init__(self, case: RecurrentCase, name: str):
         steps, batch, inputs, units = case.shape
         self.case, self.name, self.training = case, name, case.mode == "training"
-        self.subject: Subject = peers.subject(case.operation, name)
+        self.subject: Subject = SUBJECTS[case.operation][name]
         self.module = self.subject.make(inputs, units).train(self.training)
         fill(self.module, units, case.seed)
         draw = torch.Generator().manual_seed(case.seed)
