@@ -6,7 +6,7 @@ cuDNN's layers, and `backend="auto"` decides between neighbors of what was measu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -19,7 +19,6 @@ from layernorm.lab.benchmarks.measure import gate, memory
 from layernorm.lab.benchmarks.measure.case import MEASURED, Case, Row, Trial
 from layernorm.lab.benchmarks.measure.process import HUGE_PAGES, ask, measure_apart
 from layernorm.lab.benchmarks.measure.words import one_of
-from layernorm.lab.benchmarks.recurrent import peers
 from layernorm.lab.benchmarks.recurrent.subjects import (
     BASELINE,
     KINDS,
@@ -70,12 +69,12 @@ class RecurrentCase(Case):
         pages = "on" if self.huge_pages else "off"
         return {"kind": self.operation, "threads": self.threads, "huge_pages": pages}
 
-    def subjects(self) -> tuple[str, ...]:
+    def subjects(self) -> Iterable[str]:
         """All implementations that there are."""
-        return peers.names(self.operation)
+        return SUBJECTS[self.operation]
 
     def subject(self, name: str) -> Subject:
-        return peers.subject(self.operation, name)
+        return SUBJECTS[self.operation][name]
 
     def method(self, name: str) -> str:
         return self.subject(name).method
