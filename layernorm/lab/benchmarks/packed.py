@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -68,6 +68,11 @@ class PackedCase(RecurrentCase):
         steps, sequences = self.shape[:2]
         rows = int(lengths(steps, sequences, self.seed).sum()) / (steps * sequences)
         return {"kind": self.operation, "threads": self.threads, "rows": round(rows, 3)}
+
+    def blank(self, name: str, status: str = MEASURED) -> Row:
+        """With the layer's name in the table of subjects: what a record depends on."""
+        row = super().blank(name, status)
+        return replace(row, options={**row.options, "layer": LAYERS[name]})
 
     def subjects(self) -> tuple[str, ...]:
         return tuple(LAYERS)
