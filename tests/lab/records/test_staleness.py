@@ -1,4 +1,4 @@
-"""Whether records are stale: the digest of the code that a run reaches."""
+"""Stale records, told by the digest of the code that a run reaches."""
 
 import os
 import re

@@ -269,7 +269,7 @@ class Run:
 
 
 def _path(kind: str) -> str:
-    """Which way ours goes on a CPU: "fused", or why it computes its definition."""
+    """The way that ours goes on a CPU: "fused", or why it computes its definition."""
     try:
         SUBJECTS[kind][ON_GPU].make(2, 2)(torch.zeros(1, 1, 2))
     except ValueError as error:
