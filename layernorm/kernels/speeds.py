@@ -32,7 +32,8 @@ def faster(
 ) -> bool:
     """Tell whether to use the kernel for so many rows, of a recurrent layer those of all its steps.
 
-    `rows=None` stands for any number: then all that were measured at this width must be faster.
+    `rows=None` stands for any number: then the kernel must be chosen for every number of rows that
+    was measured at some width. So one that the neighbors of this width lack decides against it.
     """
     kind = str(dtype).removeprefix("torch.")
     found = ratios(operation, torch.cuda.get_device_name(device), kind, gradient)

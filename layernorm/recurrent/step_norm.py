@@ -73,7 +73,7 @@ def valid_rows(lengths: Int[Tensor, " cases"], steps: int) -> tuple[Tensor, list
 
 
 def reversal(sizes: list[int]) -> Int[Tensor, " rows"]:
-    """Which row stands where when each sequence is read from its own end; its own inverse.
+    """The row that stands at each place when each sequence is read from its end; its own inverse.
 
     `sizes` says how many cases, sorted by length, are going at each step.
 

@@ -56,7 +56,7 @@ def zoned(step: Step, kept: Sequence[float | Tensor], inputs: int) -> Step:
 
 
 class _Zoneout:
-    """What the layers share; it stands before the layer among their bases."""
+    """The part that the layers share; it stands before the layer among their bases."""
 
     def _set(self, **probabilities) -> None:
         for name, z in probabilities.items():
@@ -67,7 +67,7 @@ class _Zoneout:
         self._zones = tuple(probabilities)
 
     def _kept(self, rows: int, states: Sequence[Tensor]) -> list[float | Tensor]:
-        """What each state keeps: masks of 0 and 1 in training, else the probabilities."""
+        """The share that each state keeps: masks of 0 and 1 in training, else the probabilities."""
         shares = [getattr(self, name) for name in self._zones]
         if not self.training:
             return shares

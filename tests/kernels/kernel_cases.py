@@ -116,6 +116,7 @@ def agrees(
         assert torch.equal(total, a + b)
     there = [t for t in (a, b, *p) if t is not None]
     dy, dtotal = (draw(*x.shape, seed=s).to(DEVICE, dtype) for s in (5, 6))
+    dtotal = torch.nn.functional.pad(dtotal, (0, 1))[..., :-1]  # with other strides than dy
     outputs, incoming = ([y], [dy]) if b is None else ([y, total], [dy, dtotal])
     got = torch.autograd.grad(outputs, there, incoming)
 

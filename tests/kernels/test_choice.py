@@ -95,6 +95,20 @@ def test_neighbors_decide(count, width, expected):
     assert not speeds.decide({}, count, width, itemsize=4)  # nothing measured
 
 
+def test_an_unknown_number_of_rows_asks_for_all_that_were_measured(known):
+    def faster(width):
+        return speeds.faster("layer_norm", torch.device("cuda"), torch.float32, False, None, width)
+
+    assert not faster(1024)
+    known(*(entry(shape) for shape in ((16, 1024), (4096, 1024), (16, 2048), (4096, 2048))))
+    assert faster(1024)
+    assert faster(1536)
+    known(*(entry(shape) for shape in ((16, 1024), (4096, 1024), (16, 2048), (8192, 2048))))
+    assert not faster(1024)  # 8192 rows of this width were not measured
+    known(entry((16, 1024)), entry((4096, 1024), 1.2))
+    assert not faster(1024)
+
+
 class OnGpu(torch.Tensor):
     is_cuda = True
 

@@ -73,6 +73,28 @@ def steps(name: str) -> None:
     agrees(name, x, arguments(name, tuple(x.shape))[1], F32, eps=0.1)
 
 
+def steps_in_blocks(name: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        short_blocks(patch)
+        x = draw(4, 6, 10, 67)[::2, ::3, ::5]
+        agrees(name, x, arguments(name, tuple(x.shape))[1], F32, eps=0.1)
+
+
+def late_gains(name: str) -> None:
+    """Gains that are too long to be loaded early, or held."""
+    with pytest.MonkeyPatch.context() as patch:
+        for limit in ("EARLY", "HELD"):
+            patch.setattr(launch, limit, 0)
+        case(name, (5, 37), F32, eps=0.1)
+
+
+def many_programs(name: str) -> None:
+    """More than one tile of partial sums."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "PARTIAL_ROWS", 1)
+        plain(name)
+
+
 class Mutant(NamedTuple):
     slip: str
     check: object
@@ -112,6 +134,13 @@ LAYER = [
     Mutant("residual forgotten in the norm", with_residual, "a = (a.to(ACC) + b.to(ACC)).to(a.dtype)", "a = a"),
     Mutant("the sum's own gradient forgotten", with_residual, "gradient += tl.load(from_dtotal", "gradient += 0 * tl.load(from_dtotal"),
     Mutant("float64 in float32", double, "_moments(a.to(ACC), mask", "_moments(a.to(tl.float32), mask"),
+    Mutant("late gain and bias swapped", late_gains, "        if not EARLY:\n            gain = _parameter(weight, every, width, WHOLE)\n            shift = _parameter(bias", "        if not EARLY:\n            gain = _parameter(bias, every, width, WHOLE)\n            shift = _parameter(weight"),
+    Mutant("late gain is the first one's", late_gains, "if not HELD:\n            gain = _parameter(weight, every", "if not HELD:\n            gain = _parameter(weight, 0 * every"),
+    Mutant("means of x at dy's strides", steps_in_blocks, "_start(row, n1, n2, x0, x1, x2)[:, None]\n    mu, error", "_start(row, n1, n2, d0, d1, d2)[:, None]\n    mu, error"),
+    Mutant("means of dy at x's strides", steps_in_blocks, "_start(row, n1, n2, d0, d1, d2)[:, None]\n    from_x", "_start(row, n1, n2, x0, x1, x2)[:, None]\n    from_x"),
+    Mutant("the sum's gradient at dy's strides", with_residual, "_start(row, n1, n2, t0, t1, t2)", "_start(row, n1, n2, d0, d1, d2)"),
+    Mutant("partial sums: the last tile only", many_programs, "total += tl.load(partial", "total = tl.load(partial"),
+    Mutant("partial sums: the first tile only", many_programs, "range(0, count, ROWS)", "range(0, 1, ROWS)"),
     Mutant("steps in the wrong order", steps, "(outer // n1) * s0 + (outer % n1) * s1", "(outer // n1) * s1 + (outer % n1) * s0"),
 ]  # fmt: skip
 RMS = [
@@ -153,6 +182,9 @@ def test_a_comparison_catches(mutant, monkeypatch, tmp_path):
         rounded_sum,
         double,
         steps,
+        steps_in_blocks,
+        late_gains,
+        many_programs,
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

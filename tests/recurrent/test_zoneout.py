@@ -41,7 +41,7 @@ def sigmoid(a):
 
 
 def norm(a, w, name):
-    """Of one vector."""
+    """Layer normalization of one vector."""
     deviations = a - a.mean()
     scaled = deviations / np.sqrt((deviations**2).mean() + EPS)
     return w[f"{name}_weight"] * scaled + w[f"{name}_bias"]

@@ -28,7 +28,7 @@ LIMITS = {75: (32, 64), 80: (64, 164), 86: (48, 100), 89: (48, 100), 90: (64, 22
 
 
 def norms(direction: str, widths: Sequence[int], kind: str = "bf16", arch: int = 90) -> list[dict]:
-    """What became of a norm at each width, by a process that compiles.
+    """Compile a norm at each width in a process of its own; return what became of each.
 
     Args:
         direction: forward or backward.

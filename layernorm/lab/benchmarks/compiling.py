@@ -26,7 +26,7 @@ from layernorm.lab.benchmarks.measure.process import ask
 from layernorm.lab.benchmarks.measure.resume import Plan
 from layernorm.lab.benchmarks.measure.table import Table, shape
 from layernorm.lab.benchmarks.measure.words import one_of, positive, some_of
-from layernorm.lab.benchmarks.recurrent.case import RecurrentCase, _Run
+from layernorm.lab.benchmarks.recurrent.case import RecurrentCase, Run
 from layernorm.lab.benchmarks.recurrent.subjects import BASELINE, KINDS, OURS
 
 PACKED, TRACED, DEFINITION = "ours packed", "torch traced", "definition"
@@ -103,7 +103,7 @@ class CompileCase(Case):
         from torch._dynamo.utils import counters
 
         _warm_up()
-        run = _Run(self._uncompiled, SUBJECTS[name])
+        run = Run(self._uncompiled, SUBJECTS[name])
         expected = run.expected()
         config.allow_rnn = name == TRACED
         module = Packed(run.module, self.shape[1]) if name == PACKED else run.module

@@ -1,4 +1,4 @@
-"""What is known of speeds on GPUs: our own records, and until there are any, what others published.
+"""Known speeds on GPUs: our own records, and until there are any, what others published.
 
 A table says in its title which of the two it is. A sentence about GPUs in a page asks `devices`.
 """

@@ -1,5 +1,5 @@
-"""Claims about what layer normalization costs a recurrent layer on a CPU, decided by the published
-record of `layernorm bench recurrent`."""
+"""Claims about what layer normalization costs a recurrent layer on a CPU, on packed sequences, too,
+decided by the published records of `layernorm bench recurrent` and `layernorm bench packed`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
-from layernorm.lab.benchmarks import recurrent
+from layernorm.lab.benchmarks import packed, recurrent
 from layernorm.lab.benchmarks.measure import Row
 from layernorm.lab.benchmarks.recurrent import tables
 from layernorm.lab.claims import Finding, claim
@@ -23,19 +23,23 @@ def training_steps() -> dict[tuple[str, tuple[int, ...], str], Row]:
     return {(row.options["kind"], row.shape, row.implementation): row for row in rows}
 
 
-def judged(ratios: Mapping[tuple[str, tuple[int, ...]], Interval], says: str) -> Finding:
+def judged(
+    ratios: Mapping[tuple[str, tuple[int, ...]], Interval], says: str, margin: float = MARGIN
+) -> Finding:
     """The verdict that all kinds and shapes share, ratios taken in logarithms."""
     if not ratios:
         return Finding("not yet tested")
-    margin, found = math.log(MARGIN), {}
+    found = {}
     for place, (low, high) in ratios.items():
-        found[place] = verdict(math.log(low), math.log(high), margin, says)
+        found[place] = verdict(math.log(low), math.log(high), math.log(margin), says)
     said, numbers = [], {}
     for kind in recurrent.KINDS:
         count = Counter(v for (its_kind, _), v in found.items() if its_kind == kind)
+        if not count:
+            continue
         numbers[f"{kind}_shapes"] = count.total()
         said.append(f"{kind.upper()} " + ", ".join(f"{v} on {n}" for v, n in count.items()))
-    evidence = f"Ratio of times, margin {MARGIN:.2f}, by shape: {'; '.join(said)}."
+    evidence = f"Ratio of times, margin {margin:.2f}, by shape: {'; '.join(said)}."
     whole = together(found.values())
     reason = (
         "Not all shapes are decided, or not alike." if whole in (INCONCLUSIVE, DEPENDS) else None
@@ -80,3 +84,70 @@ def slower_per_update() -> Finding:
             plain = rows[kind, shape, "plain loop"]
             ratios[kind, shape] = plain.ratio_low / row.ratio_high, plain.ratio_high / row.ratio_low
     return judged(ratios, says="better")
+
+
+AT_MOST = 0.75  # of the padded batch's time, for 0.63 of its rows
+TIMES, LONG = {1: 8, 2: 6}, 100  # faster than torch, by threads, from so many steps on
+NEAR = 1.05  # benchmarks' margin
+
+
+def _over(name: str, aim: float) -> dict[tuple[str, tuple[int, ...]], Interval]:
+    """The time of ours on packed sequences over that of another, relative to what is aimed for, by
+    kind, and shape and threads."""
+    return {
+        (row.options["kind"], (*row.shape, row.options["threads"])): (
+            1 / (row.ratio_high * aim),
+            1 / (row.ratio_low * aim),
+        )
+        for row in packed.recorded("cpu")
+        if row.implementation == name
+    }
+
+
+_RULE = (
+    "record bench_packed, profile cpu: {}, 95% interval of the median of the ratios within rounds, "
+    f"over {{}}; not worse than 1 by more than the margin, {NEAR:.2f}, in logarithms, for {{}}"
+)
+
+
+@claim(
+    id="three-quarters-of-padded/packed_cpu",
+    statement="A training step of our LSTM or GRU on packed sequences, whose lengths are uniform "
+    "between T/4 and T, takes at most 0.75 of the time that the padded batch takes.",
+    kind="experiment",
+    rule=_RULE.format(
+        "ours packed over ours padded", AT_MOST, "LSTM and GRU on every shape, one thread and two"
+    ),
+)
+def packed_sequences_save_time() -> Finding:
+    return judged(_over(packed.PADDED, AT_MOST), says="not worse", margin=NEAR)
+
+
+def _faster(threads: int) -> None:
+    """Declare the claim for so many threads."""
+    times = TIMES[threads]
+    word, on = {1: ("eight", "one thread"), 2: ("six", "two threads")}[threads]
+
+    @claim(
+        id=f"{word}-times-faster/packed_cpu",
+        statement=f"On packed sequences of at least {LONG} steps, a training step of our LSTM, "
+        f"which has norms, is at least {times} times faster than one of torch.nn.LSTM, which has "
+        f"none, on {on} of a CPU.",
+        kind="experiment",
+        rule=_RULE.format(
+            f"ours packed over torch's packed on {on}",
+            f"1/{times}",
+            f"the LSTM on every shape of at least {LONG} steps",
+        ),
+    )
+    def faster() -> Finding:
+        found = {
+            (kind, shape): ends
+            for (kind, shape), ends in _over(packed.TORCH_PACKED, 1 / times).items()
+            if kind == "lstm" and shape[0] >= LONG and shape[-1] == threads
+        }
+        return judged(found, says="not worse", margin=NEAR)
+
+
+for _threads in TIMES:
+    _faster(_threads)

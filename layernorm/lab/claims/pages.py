@@ -1,4 +1,4 @@
-"""Which page shows a claim: that of its chapter, or the page of side paths.
+"""The page that shows a claim: that of its chapter, or the page of side paths.
 
 A claim belongs to a chapter. Those that a first reading can leave out are shown beside it, on one
 page for all chapters; here they are named, and nowhere else.

@@ -156,7 +156,7 @@ def train(
 
 
 def _trainer(experiment: Experiment, device: torch.device, workers: Workers) -> Any:
-    """What makes the updates: on a GPU, by one process, graphs where a task's shapes allow it."""
+    """The maker of updates: on a GPU, by one process, graphs where a task's shapes allow it."""
     if experiment.trainer is None and device.type == "cuda" and workers.size == 1:
         from layernorm.lab.experiments.graphed import Graphed
 

@@ -55,8 +55,8 @@ def hello(device: str) -> str:
 
 
 def told(steps: Sequence[str], device: str, runs: Path, pretend: bool = False) -> Iterator[str]:
-    """What is to be said at the end: what went wrong, who is absent, how our kernels stand to what
-    was aimed for, and what is left."""
+    """The lines at the end: what went wrong, who is absent, how our kernels stand to what was aimed
+    for, and what is left."""
     if not present(device_of(device)):
         yield f"{device}: {NO_DEVICE}"
         return

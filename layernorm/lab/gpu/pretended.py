@@ -58,7 +58,7 @@ class _Event:
 
 
 class _Graph:
-    """Whatever was computed while it was captured stays."""
+    """Keeps all that was computed while it was captured."""
 
     def replay(self) -> None:
         Gpu.check()

@@ -58,7 +58,7 @@ def carry_out(
 
 
 def _tried(command: Sequence[str], seconds: float) -> tuple[str, str]:
-    """What came of it, in a line, and all that was printed."""
+    """Run the tests; return what came of it, in a line, and all that was printed."""
     try:
         done = subprocess.run(
             command, cwd=ROOT, timeout=seconds, text=True, errors="replace",

@@ -74,11 +74,14 @@ def publish(
     target = published_folder() if folder is None else folder
     if not isinstance(target, Path):
         raise RecordError(f"the package's records {target} are not a folder one can write to")
-    new = [read(file) for file in _run_files(paths)]
-    if any(PRETENDED in run.environment.get("gpus", ()) for run in new):
+    files = _run_files(paths)
+    new = [read(file) for file in files]
+    runs = zip(files, new, strict=True)
+    if dry := [file for file, run in runs if PRETENDED in run.environment.get("gpus", ())]:
+        more = f" and {len(dry) - 1} more" if len(dry) > 1 else ""
         raise RecordError(
-            "these are runs of a dry run, on a GPU that is not there: nothing was measured; give "
-            "the folder of a run on a GPU"
+            f"{dry[0]}{more}: of a dry run, on a GPU that is not there, where nothing was "
+            "measured; remove the dry run's folder, or name only files of a run on a GPU"
         )
     sweeps: dict[tuple[str, str], dict[str, Record]] = {_sweep(run): {} for run in new}
     for experiment in dict.fromkeys(record.config["experiment"] for record in new):

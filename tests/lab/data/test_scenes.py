@@ -31,7 +31,7 @@ SPOT = r"(.*(?:left|right|left-hand|right-hand|west|east)(?: corner)?)"
 
 
 def holds(fact, scene):
-    """Whether a fact is true of a scene, written anew from what the words mean."""
+    """Tell whether a fact is true of a scene, written anew from what the words mean."""
     kind, *of = fact
     top, bottom = list(scene[:2]), list(scene[2:])
     columns = [[scene[0], scene[2]], [scene[1], scene[3]]]

@@ -64,7 +64,7 @@ def test_writing_ends_where_a_stroke_would_begin_after_the_text_or_after_enough_
 
 
 def test_a_large_bias_writes_what_is_most_likely():
-    """Whatever the seed: the mean of the component with the largest weight."""
+    """For any seed: the mean of the component with the largest weight."""
     model = pen()
     one, two = (write("abc", 12.0, seed, model) for seed in (0, 1))
     torch.testing.assert_close(one.points[0, :2], two.points[0, :2], rtol=1e-3, atol=0.1)

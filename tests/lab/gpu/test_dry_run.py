@@ -93,5 +93,5 @@ def test_the_second_machine_goes_on_where_the_first_one_stopped(went):
 
 
 def test_what_was_never_measured_is_not_published(went, tmp_path):
-    with pytest.raises(records.RecordError, match="runs of a dry run"):
+    with pytest.raises(records.RecordError, match="more: of a dry run"):
         records.publish([went[-1]], folder=tmp_path)

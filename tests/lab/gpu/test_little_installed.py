@@ -1,4 +1,4 @@
-"""What a machine that is had for half an hour has installed is enough."""
+"""Little is installed on a machine that is had for half an hour, and it is enough."""
 
 import os
 import subprocess

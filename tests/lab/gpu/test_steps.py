@@ -135,10 +135,14 @@ def test_verdicts(rows, verdict):
 @pytest.mark.parametrize(
     ("seconds", "verdict"),
     [
-        ({"torch": 1.0, "script": 10.1}, "0.50 times torch's speed; 5.05 times script's speed"),
+        (
+            {"torch": 1.36, "script": 10.1},
+            "1.47 of cuDNN's time, aim 1.5; 5.05 times script's speed",
+        ),
+        ({"torch": 1.25}, "1.60 of cuDNN's time, aim 1.5, at first 2 (missed)"),
         (
             {"torch": 0.9, "script": 9.8},
-            "0.45 times torch's speed (missed); 4.90 times script's speed (missed)",
+            "2.22 of cuDNN's time, aim 1.5 (missed); 4.90 times script's speed (missed)",
         ),
     ],
 )

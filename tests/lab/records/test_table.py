@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import resources
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from layernorm.lab import records
 from layernorm.lab.records import RecordError
+from layernorm.lab.records.environment import PRETENDED
 from layernorm.lab.records.published import published as all_published
 
 DEPENDS = ["layernorm.lab.records.record"]
@@ -179,6 +181,16 @@ def test_folders_can_be_published(published, tmp_path):
         records.publish(["missing.json"])
     with pytest.raises(RecordError, match=r"digits-book\.json is not a record of a run"):
         records.publish([files[0]])
+
+
+def test_a_dry_run_is_refused_by_name_and_nothing_written(published):
+    real, dry = run(seed=0), run(seed=1)
+    dry = replace(dry, environment={**dry.environment, "gpus": [PRETENDED]})
+    with pytest.raises(RecordError, match="of a dry run, on a GPU that is not there") as error:
+        publish(real, dry)
+    assert str(error.value).startswith(str(records.save(dry)))
+    assert "name only files of a run on a GPU" in str(error.value)
+    assert not published.exists()
 
 
 def test_a_big_sweep_is_refused_and_nothing_written(published, monkeypatch):

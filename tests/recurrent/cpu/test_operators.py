@@ -143,7 +143,7 @@ def test_no_steps(kind):
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_everything_frozen_but_one(kind):
-    """Whatever alone wants a gradient, an input, a state or a parameter, gets the definition's."""
+    """An input, a state or a parameter that alone wants a gradient gets the definition's."""
     w, x = weights(kind, 4, 6), draw(9, 4)
     states = [draw(3, 6, seed=k) for k in range(2 if kind == "lstm" else 1)]
     everything = [x, *states, *leaves(w)]

@@ -243,7 +243,7 @@ def _samples(
 
 
 def _told(timer: Timer, trial: Trial, row: Row) -> dict[str, Any]:
-    """What a GPU's clock tells besides times."""
+    """Return what a GPU's clock tells besides times."""
     if isinstance(timer, CpuTimer):
         return {}
     included = timer.launches(trial.call) == "included"

@@ -29,12 +29,26 @@ def relative_error(got: Tensor, expected: Tensor) -> float:
     themselves. Equal infinities and NaN on both sides agree; NaN or infinity on one side is
     an infinite error.
     """
+    expected = expected.detach().double()
+    rms = expected[expected.isfinite()].square().mean().sqrt()
+    return _largest(got, expected, expected.abs().clamp(min=rms))
+
+
+def _largest(got: Tensor, expected: Tensor, scale: Tensor) -> float:
     got, expected = got.detach().double(), expected.detach().double()
     agree = (got == expected) | (got.isnan() & expected.isnan())
-    rms = expected[expected.isfinite()].square().mean().sqrt()
-    scale = expected.abs().clamp(min=rms)
     error = ((got - expected).abs() / scale).nan_to_num(nan=math.inf, posinf=math.inf)
     return float(error.masked_fill(agree, 0).max()) if error.numel() else 0.0
+
+
+def error_of_sum(terms: Tensor) -> Callable[[Tensor, Tensor], float]:
+    """The measure |got - expected| / sum |terms| of a single number that is the sum of these terms.
+
+    Rounding errors of a sum grow with its terms, which may cancel to any small number. A tensor of
+    many sums has some that do not, and its rms tells their size; one sum alone tells nothing.
+    """
+    size = terms.double().abs().sum()
+    return lambda got, expected: _largest(got, expected, size)
 
 
 def relative_distance(got: Tensor, expected: Tensor) -> float:

@@ -103,8 +103,7 @@ class CudaTimer:
         return sum(begin.elapsed_time(end) for begin, end in events) / 1000 / repeats, late
 
     def launches(self, call: Call) -> str:
-        """Whether the time of a call was taken without the time of queueing it: "hidden", or
-        "included"."""
+        """The time of queueing a call in its time: "hidden", or "included"."""
         return "hidden" if self.holds.get(call, FIRST) else "included"
 
     def host(self, call: Call) -> float:

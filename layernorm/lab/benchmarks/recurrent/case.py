@@ -6,7 +6,7 @@ cuDNN's layers, and `backend="auto"` decides between neighbors of what was measu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -19,8 +19,6 @@ from layernorm.lab.benchmarks.measure import gate, memory
 from layernorm.lab.benchmarks.measure.case import MEASURED, Case, Row, Trial
 from layernorm.lab.benchmarks.measure.process import HUGE_PAGES, ask, measure_apart
 from layernorm.lab.benchmarks.measure.words import one_of
-from layernorm.lab.benchmarks.recurrent import peers
-from layernorm.lab.benchmarks.recurrent.loops import Loop
 from layernorm.lab.benchmarks.recurrent.subjects import (
     BASELINE,
     KINDS,
@@ -71,31 +69,42 @@ class RecurrentCase(Case):
         pages = "on" if self.huge_pages else "off"
         return {"kind": self.operation, "threads": self.threads, "huge_pages": pages}
 
+    def subjects(self) -> Iterable[str]:
+        """All implementations that there are."""
+        return SUBJECTS[self.operation]
+
+    def subject(self, name: str) -> Subject:
+        return SUBJECTS[self.operation][name]
+
     def method(self, name: str) -> str:
-        return peers.subject(self.operation, name).method
+        return self.subject(name).method
 
     def check(self) -> None:
         one_of("kind", self.operation, KINDS)
         for name in self.implementations:
-            one_of("subjects", name, peers.names(self.operation))
+            one_of("subjects", name, self.subjects())
         if len(self.shape) != 4 or not all(isinstance(n, int) and n > 0 for n in self.shape):
             raise ValueError(f"shape: expected four positive integers T, B, I, H, got {self.shape}")
         super().check()
 
     def prepare(self) -> Callable[[str], Trial]:
-        owed: dict[Loop, list[gate.Expected]] = {}
+        owed: dict[tuple, list[gate.Expected]] = {}
 
         def make(name: str) -> Trial:
-            run = _Run(self, name)
-            if run.subject.definition not in owed:
-                owed[run.subject.definition] = run.expected()
-            expected = owed[run.subject.definition]
-            told = {"path": _path(self.operation)} if name == OURS else {}
+            run = self.run(name)
+            if run.owes not in owed:
+                owed[run.owes] = run.expected()
+            expected = owed[run.owes]
+            ours = run.subject is SUBJECTS[self.operation][OURS]
+            told = {"path": _path(self.operation)} if ours else {}
             return Trial(run.call, lambda call: self._judged(run, call, expected), told=told)
 
         return make
 
-    def _judged(self, run: _Run, call: Callable, expected: list[gate.Expected]) -> gate.Verdict:
+    def run(self, name: str) -> Run:
+        return Run(self, name)
+
+    def _judged(self, run: Run, call: Callable, expected: list[gate.Expected]) -> gate.Verdict:
         """In float64, then as it is timed; the verdict of the worse, or of what is wrong."""
         exact = [gate.Expected(e.name, e.value, torch.float64, EXACT) for e in expected]
         verdicts = gate.check(run.double().call(), exact), gate.check(call(), expected)
@@ -118,8 +127,8 @@ class RecurrentCase(Case):
 
     def training_memory(self, name: str) -> Iterator[tuple[int, int | None]]:
         """As `memory_of`, in this process."""
-        small = _Run(replace(self, shape=(2, 1, *self.shape[2:])), name)
-        run = _Run(self, name)
+        small = Run(replace(self, shape=(2, 1, *self.shape[2:])), name)
+        run = Run(self, name)
         small.call()  # what is set up once
         del small
         grown = memory.growth(run.call)
@@ -159,7 +168,7 @@ class GpuCase(RecurrentCase):
     def options(self) -> dict[str, Any]:
         return {"kind": self.operation, "tf32": self.tf32}
 
-    def _judged(self, run: _Run, call: Callable, expected: list[gate.Expected]) -> gate.Verdict:
+    def _judged(self, run: Run, call: Callable, expected: list[gate.Expected]) -> gate.Verdict:
         """As it is timed."""
         return gate.check(call(), expected)
 
@@ -180,13 +189,13 @@ class GpuCase(RecurrentCase):
                 place.allow_tf32 = was
 
 
-class _Run:
+class Run:
     """A module with its inputs: what is timed, and what the gate compares."""
 
     def __init__(self, case: RecurrentCase, name: str):
         steps, batch, inputs, units = case.shape
         self.case, self.name, self.training = case, name, case.mode == "training"
-        self.subject: Subject = peers.subject(case.operation, name)
+        self.subject: Subject = case.subject(name)
         self.module = self.subject.make(inputs, units).train(self.training)
         fill(self.module, units, case.seed)
         draw = torch.Generator().manual_seed(case.seed)
@@ -199,9 +208,19 @@ class _Run:
         self.x = self.x.detach().to(device, dtype).requires_grad_(self.training)
         self.grad_y = self.grad_y.to(device, dtype)
 
-    def double(self) -> _Run:
+    @property
+    def owes(self) -> tuple[Any, ...]:
+        """Runs of which this is the same must give the same values."""
+        return (self.subject.definition,)
+
+    @property
+    def given(self) -> tuple[Tensor, Tensor]:
+        """The inputs as a call takes them, and the gradient of its outputs."""
+        return self.x, self.grad_y
+
+    def double(self) -> Run:
         """The same module and numbers in float64."""
-        other = _Run(self.case, self.name)
+        other = type(self)(self.case, self.name)
         other._to(self.x.device, torch.float64)
         return other
 
@@ -213,11 +232,12 @@ class _Run:
         if not self.training:
             with torch.no_grad():
                 return (self.forward(),)
-        leaves = [self.x, *self.module.parameters()]
+        x, grad_y = self.given
+        leaves = [x, *self.module.parameters()]
         for leaf in leaves:
             leaf.grad = None
         y = self.forward()
-        y.backward(self.grad_y)
+        y.backward(grad_y)
         return y.detach(), *(leaf.grad for leaf in leaves)
 
     def expected(self) -> list[gate.Expected]:
@@ -249,7 +269,7 @@ class _Run:
 
 
 def _path(kind: str) -> str:
-    """Which way ours goes on a CPU: "fused", or why it computes its definition."""
+    """The way that ours goes on a CPU: "fused", or why it computes its definition."""
     try:
         SUBJECTS[kind][ON_GPU].make(2, 2)(torch.zeros(1, 1, 2))
     except ValueError as error:

@@ -15,10 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from layernorm import functional
-from layernorm.lab.benchmarks.recurrent import loops
-from layernorm.lab.benchmarks.recurrent.subjects import SUBJECTS, Subject
 
-MODULES = {"haste": "haste_pytorch", "flashrnn": "flashrnn"}
+MODULES = {"lstm": {"haste": "haste_pytorch", "flashrnn": "flashrnn"}, "gru": {}}
 NOT_INSTALLED = "not installed"
 
 
@@ -41,7 +39,7 @@ def haste_lstm(
     return torch.stack(outputs)
 
 
-def _haste(input_size: int, units: int) -> nn.Module:
+def haste(input_size: int, units: int) -> nn.Module:
     from haste_pytorch import LayerNormLSTM
 
     return LayerNormLSTM(input_size, units, forget_bias=0.0)
@@ -66,31 +64,12 @@ class FlashLSTM(nn.LSTM):
         return states[0, :, :, 0].transpose(0, 1), None
 
 
-PEERS: dict[str, dict[str, Subject]] = {
-    "lstm": {
-        "haste": Subject(_haste, haste_lstm),
-        "flashrnn": Subject(FlashLSTM, loops.lstm, "none"),
-    },
-    "gru": {},
-}
-
-
-def subject(kind: str, name: str) -> Subject:
-    """The implementation of that name, ours, torch's or a peer's."""
-    return SUBJECTS[kind].get(name) or PEERS[kind][name]
-
-
-def names(kind: str) -> tuple[str, ...]:
-    """All implementations that there are."""
-    return (*SUBJECTS[kind], *PEERS[kind])
-
-
 def installed(kind: str) -> tuple[str, ...]:
     """The peers that are here."""
-    return tuple(name for name in PEERS[kind] if find_spec(MODULES[name]) is not None)
+    return tuple(name for name, module in MODULES[kind].items() if find_spec(module) is not None)
 
 
 def absent(kinds: Iterable[str]) -> list[str]:
     """The peers of these kinds that are not here, each with the reason."""
-    found = (name for kind in kinds for name in PEERS[kind] if name not in installed(kind))
+    found = (name for kind in kinds for name in MODULES[kind] if name not in installed(kind))
     return [f"{name}: {NOT_INSTALLED}" for name in dict.fromkeys(found)]

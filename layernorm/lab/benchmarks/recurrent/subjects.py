@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from layernorm.lab.benchmarks.recurrent import loops
+from layernorm.lab.benchmarks.recurrent import loops, peers
 from layernorm.recurrent import LayerNormGRU, LayerNormLSTM
 
 OURS, ON_GPU, BASELINE, WITHOUT = "ours", "fused", "torch", "no gate norms"
@@ -63,6 +63,7 @@ _PLAIN = "weight_ih weight_hh bias_ih bias_hh"
 # without norms, written alike: what the norms themselves cost in a loop. "no gate norms" is our C++
 # without the norms over the gates, 8H of the 9H numbers that it normalizes in a row and step; the
 # norm of the cell stays, since the C++ has no form without it, nor one of the GRU without norms.
+# Peers stand in the same table: a record depends on the row that it measured alone.
 SUBJECTS: dict[str, dict[str, Subject]] = {
     "lstm": {
         OURS: Subject(LayerNormLSTM, loops.ln_lstm),
@@ -73,6 +74,8 @@ SUBJECTS: dict[str, dict[str, Subject]] = {
         "script": Subject(_looped(loops.written_lstm, 4, _CARRIED, True), loops.carried_lstm),
         "definition": Subject(partial(LayerNormLSTM, backend="reference"), loops.ln_lstm),
         "plain loop": Subject(_looped(loops.lstm, 4, _PLAIN), loops.lstm, "none"),
+        "haste": Subject(peers.haste, peers.haste_lstm),
+        "flashrnn": Subject(peers.FlashLSTM, loops.lstm, "none"),
     },
     "gru": {
         OURS: Subject(LayerNormGRU, loops.ln_gru),

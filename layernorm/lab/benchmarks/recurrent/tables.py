@@ -36,12 +36,7 @@ def recorded(profile: str = "cpu") -> list[Row]:
     Raises:
         RecordError: they are of several machines, whose times no table may mix.
     """
-    rows = resume.recorded("recurrent", profile)
-    if len(machines := sorted({row.machine for row in rows})) > 1:
-        raise records.RecordError(
-            f"records of bench_recurrent in profile {profile!r} are of several machines "
-            f"({'; '.join(machines)}): give each a profile of its own"
-        )
+    rows = of_one_machine("recurrent", profile)
     shapes = {shape: i for i, shape in enumerate(SHAPES)}
 
     def place(row: Row) -> tuple:
@@ -55,6 +50,22 @@ def recorded(profile: str = "cpu") -> list[Row]:
         )
 
     return sorted(rows, key=place)
+
+
+def of_one_machine(benchmark: str, profile: str, any_threads: bool = False) -> list[Row]:
+    """The rows of the records there are, with one number of threads or any.
+
+    Raises:
+        RecordError: they are of several machines, whose times no table may mix.
+    """
+    rows = resume.recorded(benchmark, profile)
+    names = {row.machine.partition(", ")[0] if any_threads else row.machine for row in rows}
+    if len(machines := sorted(names)) > 1:
+        raise records.RecordError(
+            f"records of bench_{benchmark} in profile {profile!r} are of several machines "
+            f"({'; '.join(machines)}): give each a profile of its own"
+        )
+    return rows
 
 
 def geometric_mean(rows: Sequence[Row]) -> float | None:

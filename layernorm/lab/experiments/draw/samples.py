@@ -31,7 +31,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Samples:
-    """What a run of an arm generates: its pixels' probabilities, times 255, after each glimpse.
+    """Pictures that a run of an arm generates: probabilities of pixels, times 255, by glimpse.
 
     `seed` and `learning_rate` name the run among the arm's; `bound`: on the test pictures at its
     end, in nats.

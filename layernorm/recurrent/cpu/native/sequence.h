@@ -98,26 +98,57 @@ struct Shares {
   int64_t size(int k) const { return begin(k + 1) - begin(k); }
 };
 
+// The sequences in stretches of nearly equally many rows: those of packed sequences, which are sorted
+// by length, are fewer in the first stretch than in the last.
+struct Stretches {
+  const int members;
+  std::vector<int64_t> begins;
+
+  Stretches(const Arguments& a, int members) : members(members), begins{0} {
+    std::vector<int64_t> rows{0};  // of the sequences before each
+    for (int64_t r = 0, length = a.steps; r < a.batch; ++r) {
+      while (a.batch_sizes && length && a.batch_sizes[length - 1] <= r) --length;
+      rows.push_back(rows.back() + length);
+    }
+    int64_t r = 0;
+    for (int k = 1; k < members; ++k, begins.push_back(r)) {
+      const int64_t share = rows.back() * k / members;
+      while (r < a.batch && rows[r + 1] - share < share - rows[r]) ++r;
+    }
+    begins.push_back(a.batch);
+  }
+  int64_t begin(int k) const { return begins[k]; }
+  int64_t size(int k) const { return begins[k + 1] - begins[k]; }
+};
+
 // The division of the work. The sequences are divided among squads, which need nothing of each other
 // while they step through time; a squad's members divide the units. Small weights, which fit into
 // each core's own cache, are best with squads of one: nobody waits. Large weights are divided.
-struct Team {
-  Shares sequences, units;  // of squads; of the members of a squad
+struct Division {
+  int squads = 1, each = 1;
 
-  Team(const Arguments& a, int gates, size_t number_bytes)
-      : sequences{a.batch, 1}, units{a.units, 1} {
+  Division(const Arguments& a, size_t weight_bytes) {
     constexpr size_t kCache = size_t(1) << 20;
     constexpr int64_t kFewRows = 8, kFewUnits = 32;
-    const size_t weights = gates * a.units * a.units * number_bytes;
-    for (int64_t each = 1; each <= a.threads; ++each) {
-      const int64_t squads = a.threads / each;
-      if (a.threads % each || weights / each > kCache || a.batch / squads < kFewRows) continue;
-      if (each > 1 && a.units / each < kFewUnits) continue;
-      sequences.members = int(squads), units.members = int(each);
+    for (int64_t n = 1; n <= a.threads; ++n) {
+      const int64_t many = a.threads / n;
+      if (a.threads % n || weight_bytes / n > kCache || a.batch / many < kFewRows) continue;
+      if (n > 1 && a.units / n < kFewUnits) continue;
+      squads = int(many), each = int(n);
       return;
     }
-    units.members = int(std::clamp<int64_t>(a.units / kFewUnits, 1, a.threads));
+    each = int(std::clamp<int64_t>(a.units / kFewUnits, 1, a.threads));
   }
+};
+
+struct Team {
+  Stretches sequences;  // of squads
+  Shares units;         // of the members of a squad
+
+  Team(const Arguments& a, int gates, size_t number_bytes)
+      : Team(a, Division(a, gates * a.units * a.units * number_bytes)) {}
+  Team(const Arguments& a, Division d) : sequences(a, d.squads), units{a.units, d.each} {}
+
   int members() const { return sequences.members * units.members; }
   int leader(int k) const { return k - k % units.members; }  // the first of k's squad
   bool leads(int k) const { return k % units.members == 0; }

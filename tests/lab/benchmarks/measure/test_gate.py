@@ -49,6 +49,15 @@ def test_relative_error(got, expected, error):
     assert result == pytest.approx(error, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("got", "error"), [(1.0, 0), (3.0, 2 / 5), (nan, inf), (inf, inf), (-1.0, 2 / 5)]
+)
+def test_a_sum_is_judged_by_its_terms(got, error):
+    measure = gate.error_of_sum(torch.tensor([3.0, -2.0]))
+    assert measure(torch.tensor(got), torch.tensor(1.0)) == pytest.approx(error)
+    assert gate.error_of_sum(torch.zeros(2))(torch.tensor(0.0), torch.tensor(0.0)) == 0
+
+
 def expect(value, name="output 0", dtype=torch.float32, allowed=1e-3):
     return gate.Expected(name, torch.tensor(value, dtype=torch.float64), dtype, allowed)
 

@@ -81,6 +81,19 @@ def test_each_process_finds_one(device, counted, folders):
     assert len(counted) == 2
 
 
+def test_a_case_that_killed_a_process_and_then_poisons_one_is_still_to_be_measured(device, folders):
+    plan = with_bad(tiny(), device, "torch")
+    resume._Book(plan, None).mark(plan[0], {})  # left by a process that was killed
+    with pytest.raises(Poisoned):
+        rows_of(plan)
+    assert len(files(folders)) == 2  # crashed, until it is known who did it
+    assert resume.known(plan) == [[]]
+    device.useless = False
+    status = {row.implementation: row.status for row in rows_of(plan)}
+    assert status == {"definition": "measured", "torch": f"crashed: RuntimeError: {ILLEGAL}"}
+    assert len(resume.known(plan)[0]) == 2
+
+
 def test_one_that_ends_the_process_while_it_is_timed_is_named(device):
     calls = []
 

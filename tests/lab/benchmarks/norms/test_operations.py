@@ -1,5 +1,9 @@
 """The costs of the normalizations: every method is there, right, and comes out as a table."""
 
+import re
+from dataclasses import replace
+from itertools import product
+
 import pytest
 import torch
 from lab.benchmarks.benching import CPU, FEW, python
@@ -37,6 +41,38 @@ def test_definitions_pass_in_half_precision(name, dtype):
     size = at(name, 6, 77)
     rows = measure(norms.OPERATIONS[name], size, dtype=dtype, mode="forward+backward")
     assert rows[0].status == "measured"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["dyt", "derf"])
+def test_gradients_of_single_numbers_may_cancel(name, dtype):
+    """One sum over all elements, which may come out small beside its terms."""
+    for seed, size in product(range(20), [(1, 16), (4, 16)]):
+        (definition, torchs) = measure(
+            norms.OPERATIONS[name], size, dtype=dtype, mode="backward", seed=seed
+        )
+        assert definition.status == "measured", seed
+        assert not re.search("alpha|shift", torchs.status), seed
+        assert torchs.status == "measured" or dtype != "float32", seed
+
+
+@pytest.mark.parametrize("slip", [1.001, 0.0, float("nan")])
+def test_a_wrong_gradient_of_a_single_number_is_seen(slip):
+    class Off(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, alpha):
+            return alpha.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return slip * grad
+
+    one = norms.OPERATIONS["dyt"]
+    wrong = lambda x, alpha, **others: one.oracle(x, Off.apply(alpha), **others)  # noqa: E731
+    off = replace(one, implementations={**one.implementations, "definition": wrong})
+    for seed in range(5):
+        status = measure(off, (4, 16), mode="backward", seed=seed)[0].status
+        assert status.startswith("wrong: gradient of alpha is off by"), seed
 
 
 def test_rows_of_elements_as_each_benchmark_has_them():

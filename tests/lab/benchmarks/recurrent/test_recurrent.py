@@ -294,7 +294,7 @@ def test_a_process_of_its_own_measures_and_answers(monkeypatch):
 
 def test_a_process_grows_at_least_by_what_the_graph_holds():
     one = asked("gru", (40, 32, 64, 64))
-    ready = case._Run(one, "loop")
+    ready = case.Run(one, "loop")
     expected = memory.held(ready.forward, [ready.x, *ready.module.parameters()])
     held, grown = recurrent.memory_of(one, "loop")
     assert held == expected > 4_000_000

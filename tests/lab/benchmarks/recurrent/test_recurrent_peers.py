@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from layernorm.lab.benchmarks.measure import measure
-from layernorm.lab.benchmarks.recurrent import GpuCase, peers
+from layernorm.lab.benchmarks.recurrent import SUBJECTS, GpuCase, peers
 from layernorm.lab.benchmarks.recurrent.plan import TARGETS, gpu_plan
 
 SHAPE = (4, 2, 3, 5)
@@ -93,6 +93,12 @@ def test_a_layer_with_gates_in_another_order_is_wrong(installed, monkeypatch):
     status = measure(case, ticking())[1].status
     assert status.startswith("wrong: ")
     assert " is off by " in status
+
+
+def test_each_stands_in_the_table_that_records_depend_on_by_row():
+    assert peers.MODULES.keys() == SUBJECTS.keys()
+    for kind, modules in peers.MODULES.items():
+        assert modules.keys() == SUBJECTS[kind].keys() & {"haste", "flashrnn"}
 
 
 def test_installed_peers_are_in_the_plan_and_absent_ones_are_named(installed, monkeypatch):
