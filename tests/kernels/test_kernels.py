@@ -120,7 +120,7 @@ VIEWS = {
     "every other row": lambda: draw(12, 37)[::2],
     "columns of a wider matrix": lambda: draw(6, 80)[:, 3:40],
     "leading dimensions exchanged": lambda: draw(3, 4, 37).transpose(0, 1),
-    "three steps": lambda: draw(4, 6, 10, 37)[::2, ::3, ::5],
+    "three steps": lambda: draw(4, 9, 20, 37)[::2, ::3, ::5],  # of 2, 3 and 4 rows
     "four steps": lambda: draw(4, 4, 4, 4, 7)[::2, ::2, ::2, ::2],
     "rows with gaps": lambda: draw(6, 74)[:, ::2],
     "transposed": lambda: draw(37, 6).T,
@@ -146,7 +146,7 @@ def test_what_is_copied():
         ("every other row", (1, 1, [(74, 0, 0)])),
         ("columns of a wider matrix", (1, 1, [(80, 0, 0)])),
         ("leading dimensions exchanged", (3, 1, [(37, 148, 0)])),
-        ("three steps", (2, 2, [(4440, 1110, 185)])),
+        ("three steps", (3, 4, [(13320, 2220, 185)])),
         ("repeated in the middle", (3, 1, [(37, 0, 0)])),
         ("one row repeated", (1, 1, [(0, 0, 0)])),
         ("four steps", None),

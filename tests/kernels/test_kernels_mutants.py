@@ -69,15 +69,23 @@ def double(name: str) -> None:
 
 
 def steps(name: str) -> None:
-    x = draw(4, 6, 10, 7)[::2, ::3, ::5]
+    x = draw(4, 9, 20, 7)[::2, ::3, ::5]  # of 2, 3 and 4 rows
     agrees(name, x, arguments(name, tuple(x.shape))[1], F32, eps=0.1)
 
 
 def steps_in_blocks(name: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         short_blocks(patch)
-        x = draw(4, 6, 10, 67)[::2, ::3, ::5]
+        x = draw(4, 9, 20, 67)[::2, ::3, ::5]
         agrees(name, x, arguments(name, tuple(x.shape))[1], F32, eps=0.1)
+
+
+def bare_in_blocks(name: str) -> None:
+    """Without parameters, whose zeros beyond a row would hide what is read there."""
+    with pytest.MonkeyPatch.context() as patch:
+        short_blocks(patch)
+        x, parameters = arguments(name, (3, 71), mean=3.0)
+        agrees(name, x, [None for _ in parameters], F32, eps=0.1)
 
 
 def late_gains(name: str) -> None:
@@ -138,6 +146,8 @@ LAYER = [
     Mutant("late gain is the first one's", late_gains, "if not HELD:\n            gain = _parameter(weight, every", "if not HELD:\n            gain = _parameter(weight, 0 * every"),
     Mutant("means of x at dy's strides", steps_in_blocks, "_start(row, n1, n2, x0, x1, x2)[:, None]\n    mu, error", "_start(row, n1, n2, d0, d1, d2)[:, None]\n    mu, error"),
     Mutant("means of dy at x's strides", steps_in_blocks, "_start(row, n1, n2, d0, d1, d2)[:, None]\n    from_x", "_start(row, n1, n2, x0, x1, x2)[:, None]\n    from_x"),
+    Mutant("a column beyond the row counts in its means", bare_in_blocks, "mask = valid[:, None] & (column < width)\n        g = tl", "mask = valid[:, None] & (column < width + 1)\n        g = tl"),
+    Mutant("the inner step as long as the middle one", steps, "(row % n2) * s2", "(row % n1) * s2"),
     Mutant("the sum's gradient at dy's strides", with_residual, "_start(row, n1, n2, t0, t1, t2)", "_start(row, n1, n2, d0, d1, d2)"),
     Mutant("partial sums: the last tile only", many_programs, "total += tl.load(partial", "total = tl.load(partial"),
     Mutant("partial sums: the first tile only", many_programs, "range(0, count, ROWS)", "range(0, 1, ROWS)"),
@@ -183,6 +193,7 @@ def test_a_comparison_catches(mutant, monkeypatch, tmp_path):
         double,
         steps,
         steps_in_blocks,
+        bare_in_blocks,
         late_gains,
         many_programs,
     ],

@@ -1,9 +1,10 @@
 """One fresh run of each arm: does changed code still give the published results?
 
 A published sweep whose code changed in arithmetic only need not be made again. A run of each arm
-that is stale is made afresh; the arm is confirmed, its tuning runs and runs by heart with it, if
-the bits are the same, or every metric that the plan compares the arm by is off by less than a tenth
-of the margin. That is noted beside the arm's published runs, whose results stay as they are. ::
+that is stale is made afresh. The arm is confirmed, and with it its runs of the tuning, by heart and
+at the next best rate, if the bits are the same, or every metric that the plan compares the arm by
+is off by less than a tenth of the margin. That is noted beside the arm's published runs, whose
+results stay as they are. ::
 
     layernorm records confirm mnist --profile standard
 """
@@ -104,7 +105,7 @@ def confirm(
     Sweep(name, profile, tuple(arms), by_heart=False)  # refuses what is not there
     with records.published_only():
         done = finished(name)
-    profiles = [profile, f"{profile}_tuning", f"{profile}_overfit"]
+    profiles = [profile, *(f"{profile}_{beside}" for beside in ("tuning", "overfit", "next_best"))]
     group = [run for run in done.values() if run.config["profile"] in profiles]
     if not group:
         raise ValueError(f"{name} has no published runs in profile {profile!r}")
@@ -116,6 +117,8 @@ def confirm(
         f"no run of the plan is published with {'any seed' if seed is None else f'seed {seed}'}"
     )
     problems = {arm: _problem(*chosen[arm]) if arm in chosen else absent for arm in wanted}
+    current = "what is stale is no run that this plan makes again"
+    problems |= {arm: current for arm in wanted if arm in chosen and not _old(chosen[arm][1])}
     again = [chosen[arm] for arm in wanted if not problems[arm]]
     for _, run in again:
         path = records.path(run.config)
@@ -144,20 +147,22 @@ def confirm(
 
 
 def _chosen(sweep: Sweep, done: Mapping[str, Record], seed: int | None):
-    """The published run of each arm that is made again, by arm: its configuration and record."""
+    """The published run of each arm that is made again, by arm: its configuration and record. It is
+    a stale one, if there is any: another one would be compared with itself."""
     found: dict[str, tuple[Config, Record]] = {}
+    seeds = sweep.seeds if seed is None else (seed,)
     for arm in sweep.arms:
-        if (rate := sweep.rate(done, arm)) is None:
-            continue
-        seeds = sweep.seeds if seed is None else (seed,)
-        configs = [sweep.config(arm, each, rate) for each in seeds]
-        if seed in (None, TUNING_SEED):
-            tuned = sweep.config(arm, TUNING_SEED, rate)
-            configs.append(tuned.in_profile(f"{sweep.profile}_tuning"))
-        for config in configs:
-            if (run := done.get(config.key())) is not None:
-                found[arm] = config, run
-                break
+        for number, rate in enumerate(sweep.rates(done, arm)):
+            configs = [sweep.config(arm, each, rate) for each in seeds]
+            if number:
+                configs = [config.in_profile(f"{sweep.profile}_next_best") for config in configs]
+            elif seed in (None, TUNING_SEED):
+                tuned = sweep.config(arm, TUNING_SEED, rate)
+                configs.append(tuned.in_profile(f"{sweep.profile}_tuning"))
+            for config in configs:
+                run = done.get(config.key())
+                if run is not None and (arm not in found or _old(run) > _old(found[arm][1])):
+                    found[arm] = config, run
     return found
 
 

@@ -98,6 +98,37 @@ def test_an_arm_with_the_same_bits_is_confirmed_with_its_tuning(publish, trained
     assert text.count('"same bits"') == len(arms)
 
 
+def test_a_run_that_is_not_stale_confirms_none_that_is(publish, trained):
+    publish("book", lambda each: older(each) if "tuning" in each.config["profile"] else each)
+    assert stale() == {("book_tuning", "none"), ("book_tuning", "layer")}
+    trained.clear()
+    assert answered(confirm("toy", "book")) == {"none": True, "layer": True}
+    assert [made[:2] for made in trained] == [("book_tuning", "none"), ("book_tuning", "layer")]
+    assert stale() == set()
+
+
+def test_only_by_heart_an_arm_cannot_be_confirmed(publish, trained):
+    publish("book", lambda each: older(each) if "overfit" in each.config["profile"] else each)
+    trained.clear()
+    assert "what is stale is no run that this plan makes again" in str(confirm("toy", "book")[0])
+    assert trained == []
+    assert {profile for profile, _ in stale()} == {"book_overfit"}
+
+
+def test_an_arm_is_confirmed_by_a_run_at_the_next_best_rate(publish, trained, monkeypatch):
+    publish("book", lambda each: each)
+    rates = Sweep.rates
+    monkeypatch.setattr(Sweep, "rates", lambda *given: [*rates(*given), 0.05])
+    made = run.train(EXPERIMENT.config("book", "layer", 0, learning_rate=0.05), save=False)
+    made = older(replace(made, config={**made.config, "profile": "book_next_best"}))
+    records.publish([records.save(made)])
+    assert stale() == {("book_next_best", "layer")}
+    trained.clear()
+    assert answered(confirm("toy", "book")) == {"layer": True}
+    assert trained == [("book_next_best", "layer", 0)]
+    assert stale() == set()
+
+
 @pytest.mark.parametrize(("name", "off"), OFF.items())
 def test_a_difference_below_a_tenth_of_the_margin_is_confirmed(publish, name, off):
     publish("plain", lambda record: older(record, off))
