@@ -25,8 +25,9 @@ from layernorm.lab.benchmarks.measure.case import MEASURED, Case, Row, failure, 
 from layernorm.lab.benchmarks.measure.process import ask
 from layernorm.lab.benchmarks.measure.resume import Plan
 from layernorm.lab.benchmarks.measure.table import Table, shape
-from layernorm.lab.benchmarks.measure.words import one_of, positive, some_of
+from layernorm.lab.benchmarks.measure.words import one_of, some_of
 from layernorm.lab.benchmarks.recurrent.case import RecurrentCase, Run
+from layernorm.lab.benchmarks.recurrent.plan import sizes_of
 from layernorm.lab.benchmarks.recurrent.subjects import BASELINE, KINDS, OURS
 
 PACKED, TRACED, DEFINITION = "ours packed", "torch traced", "definition"
@@ -158,9 +159,7 @@ def plan(
     """
     one_of("kind", kind, [*KINDS, "both"])
     names = some_of("subjects", subjects, SUBJECTS, SUBJECTS)
-    form = "four positive integers T,B,I,H, several with semicolons, such as '5,2,3,4;6,1,8,9'"
-    given = [] if shapes is None else shapes.split(";")
-    sizes = tuple(positive(text, ",", 4, form) for text in given) or SHAPES
+    sizes = sizes_of(shapes) or SHAPES
     cases = tuple(
         CompileCase(
             one, size, implementations=names, threads=threads, rounds=rounds, profile=profile

@@ -22,8 +22,9 @@ from torch.nn.utils.rnn import PackedSequence
 from layernorm.lab.benchmarks.measure.case import MEASURED, Row
 from layernorm.lab.benchmarks.measure.resume import Plan
 from layernorm.lab.benchmarks.measure.table import Table, ratio, shape
-from layernorm.lab.benchmarks.measure.words import one_of, positive, some_of
+from layernorm.lab.benchmarks.measure.words import one_of, some_of
 from layernorm.lab.benchmarks.recurrent.case import RecurrentCase, Run
+from layernorm.lab.benchmarks.recurrent.plan import sizes_of
 from layernorm.lab.benchmarks.recurrent.subjects import BASELINE, KINDS, OURS, SUBJECTS, Subject
 from layernorm.lab.benchmarks.recurrent.tables import of_one_machine
 
@@ -135,9 +136,7 @@ def plan(
     most = os.cpu_count() or 1
     if threads is not None and not 1 <= threads <= most:
         raise ValueError(f"threads: expected 1 to {most}, got {threads}")
-    form = "four positive integers T,B,I,H, several with semicolons, such as '5,2,3,4;6,1,8,9'"
-    given = [] if shapes is None else shapes.split(";")
-    sizes = tuple(positive(text, ",", 4, form) for text in given) or SHAPES
+    sizes = sizes_of(shapes) or SHAPES
     cases = tuple(
         PackedCase(one, size, implementations=names, threads=many, rounds=rounds, profile=profile)
         for many in ([n for n in THREADS if n <= most] if threads is None else [threads])

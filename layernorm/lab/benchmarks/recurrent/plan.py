@@ -64,9 +64,7 @@ def plan(
         raise ValueError(f"threads: expected 1 to {most}, got {threads}")
     one_of("huge-pages", huge_pages, ["off", "on", "both"])
     settings = {"off": (False,), "on": (True,), "both": (False, True)}[huge_pages]
-    form = "four positive integers T,B,I,H, several with semicolons, such as '5,2,3,4;6,1,8,9'"
-    given = [] if shapes is None else shapes.split(";")
-    sizes = tuple(positive(text, ",", 4, form) for text in given) or SHAPES
+    sizes = sizes_of(shapes) or SHAPES
     cases = tuple(
         RecurrentCase(
             one_kind, shape, mode=one_mode, profile=profile, rounds=rounds,
@@ -83,6 +81,17 @@ def plan(
     for case in cases:
         case.check()
     return cases
+
+
+def sizes_of(shapes: str | None) -> tuple[Shape, ...]:
+    """The shapes (T, B, I, H) that the words name; None: none.
+
+    Raises:
+        ValueError: naming what was expected and what came.
+    """
+    form = "four positive integers T,B,I,H, several with semicolons, such as '5,2,3,4;6,1,8,9'"
+    given = [] if shapes is None else shapes.split(";")
+    return tuple(positive(text, ",", 4, form) for text in given)
 
 
 def gpu_plan(device: str = "cuda", profile: str | None = "cuda") -> Plan:
