@@ -1,11 +1,12 @@
 """Where the kernels of this package are known to be as fast as what they replace.
 
 `speeds.json` has an entry for each measured case: the operation ("layer_norm", "rms_norm", "lstm"
-or "gru"), the GPU's name, the type of number, whether a gradient is computed as well, the shape
-([rows, width], for the recurrent layers [T, B, I, H]), and `ratio_high`, the upper end of the
-interval of the kernel's time over that of PyTorch's own norm, or of a recurrent layer's definition.
-It is made from published records of `layernorm bench`. Between shapes that were measured the
-neighbors decide; beyond them the kernels are not used.
+or "gru"; "lstm_persistent", "gru_persistent"), the GPU's name, the type of number, whether a
+gradient is computed as well, the shape ([rows, width], for the recurrent layers [T, B, I, H]), and
+`ratio_high`, the upper end of the interval of the kernel's time over that of PyTorch's own norm, of
+a recurrent layer's definition, or, of its loop in one kernel, of its loop of steps. It is made from
+published records of `layernorm bench`. Between shapes that were measured the neighbors decide;
+beyond them the kernels are not used.
 """
 
 import json

@@ -40,6 +40,27 @@ def round_like_a_gpu() -> None:
     interpreter._convert_float = convert
 
 
+def multiply_like_a_gpu() -> None:
+    """The interpreter keeps bfloat16 as integers of its bits, and would multiply these."""
+    from triton.runtime import interpreter
+
+    builder = interpreter.InterpreterBuilder
+    product = builder.create_dot
+
+    def numbers(factor):
+        if factor.dtype.scalar.name != "bf16":
+            return factor
+        bits = torch.from_numpy(np.array(factor.data).view(np.int16))
+        return interpreter.TensorHandle(
+            bits.view(torch.bfloat16).float().numpy(), interpreter.tl.float32
+        )
+
+    def create_dot(self, a, b, *rest):
+        return product(self, numbers(a), numbers(b), *rest)
+
+    builder.create_dot = create_dot
+
+
 def interpret_faster() -> None:
     """Every call of one kernel function by another puts the interpreter's functions in place of
     Triton's anew, which the launch has done; it takes most of the time."""
@@ -56,6 +77,7 @@ def interpret_faster() -> None:
 
 if launch.INTERPRETED:
     round_like_a_gpu()
+    multiply_like_a_gpu()
     interpret_faster()
 
 

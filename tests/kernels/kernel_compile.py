@@ -9,8 +9,16 @@ os.environ.pop("TRITON_INTERPRET", None)
 
 import triton.language as tl
 
-from layernorm.lab.analysis.compiled import LONG, accumulator, backward, compiled, forward
-from layernorm.recurrent.gpu import gru_kernels, lstm_kernels
+from layernorm.kernels import launch
+from layernorm.lab.analysis.compiled import (
+    LONG,
+    accumulator,
+    backward,
+    compiled,
+    forward,
+    itemsize,
+)
+from layernorm.recurrent.gpu import gru_kernels, lstm_kernels, persistent, persistent_kernels
 from layernorm.recurrent.gpu import sums as of_columns
 from layernorm.recurrent.gpu.step import launch_options
 from layernorm.recurrent.variants import FORMS
@@ -53,6 +61,26 @@ def step(direction: str, form: str, units: int, kind: str) -> dict:
     return compiled(kernel, 90, warps, pointers, missing, **options)
 
 
+def loop(direction: str, form: str, units: int, kind: str) -> dict:
+    """All steps in one kernel, of 64 sequences on an H100."""
+    this, acc, of_cell = FORMS[form], accumulator(kind), {"gain_c", "shift_c", "c_n", "dc", "dcell"}
+    kernel, width = getattr(persistent_kernels, f"{direction}_steps"), this.gates * units
+    names = kernel.arg_names[: kernel.arg_names.index("begin")]
+    of_inputs = ("w", "a", "before", "y", "dy", "dh", "dsums", "gain", "gain_c", "shift_c")
+    pointers = dict.fromkeys(names, acc) | {"arrived": "i32"}
+    pointers |= {name: kind for name in of_inputs if name in pointers}
+    missing = {2: {"shift", "z_new"}, 1: {"z", "z_new"}, 0: {"z", "z_new", "gain"}}[this.terms]
+    shape = (units, width) if direction == "forward" else (width, units)
+    cut = persistent.cut(64, *shape, itemsize(kind), launch.Chip(132, 227 * 1024))
+    options = launch_options(this, units, getattr(tl, LONG[acc])) | persistent.constants(cut, this)
+    warps = {name: options.pop(name) for name in ("num_warps", "num_stages")}
+    options |= {"REVERSE": False, "PRODUCT": True, "GATED": True}
+    if direction == "forward":
+        options |= {"EPS": 1e-5, "ADD": this.terms < 2}
+    missing = (missing if this.cell else of_cell) & set(names)
+    return compiled(kernel, 90, warps, pointers, missing, **options)
+
+
 def sums(kind: str) -> dict:
     acc = accumulator(kind)
     pointers = dict.fromkeys(("dy", "mean", "rstd", "plain", "along"), acc) | {"a": kind}
@@ -73,8 +101,17 @@ STEPS = {
     )
 }
 
+LOOPS = {
+    f"{direction} {form} {units} {kind}": (direction, form, units, kind)
+    for direction in ("forward", "backward")
+    for form, units, kind in (("paper", 512, "bf16"), ("paper", 1024, "fp16"),
+                              ("per_gate", 256, "bf16"), ("gru", 1024, "bf16"))
+}  # fmt: skip
+
 
 if __name__ == "__main__":
     norms = {name(case): case[0](*case[1:]) for case in CASES}
     steps = {name: step(*case) for name, case in STEPS.items()}
-    json.dump({"norms": norms, "steps": steps | {"sums bf16": sums("bf16")}}, sys.stdout)
+    steps |= {"sums bf16": sums("bf16")}
+    loops = {name: loop(*case) for name, case in LOOPS.items()}
+    json.dump({"norms": norms, "steps": steps, "loops": loops}, sys.stdout)

@@ -67,6 +67,16 @@ def test_memory_is_read_and_written_16_bytes_at_a_time(compiled):
             assert found["wide loads"] + found["wide stores"] >= 3, case
 
 
+def test_all_steps_in_one_kernel_stay_on_chip(compiled):
+    """No register spills, the weights and a tile fit beside each other, and each of the two waits
+    of a step asks the GPU's memory, not a multiprocessor's own cache."""
+    for case, found in compiled["loops"].items():
+        assert (found["spilled"], found["programs"]) == (0, 1), (case, found)
+        assert found["shared"] <= 227 * 1024, (case, found["shared"])
+        assert found["waits"] == 2, (case, found["waits"])
+        assert not found["asynchronous"], case  # nothing is fetched before the others have written
+
+
 def test_the_backward_pass_of_a_norm_fetches_the_next_tile_early(compiled):
     for case, found in compiled["norms"].items():
         if case.startswith("backward"):

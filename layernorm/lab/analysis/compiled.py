@@ -26,6 +26,8 @@ import torch
 # Of a GPU's data sheet, by compute capability: warps and kilobytes that a multiprocessor holds.
 LIMITS = {75: (32, 64), 80: (64, 164), 86: (48, 100), 89: (48, 100), 90: (64, 228), 100: (64, 228)}
 
+ANY = ("rows", "count", "at", "following", "going", "begin", "end", "steps")  # not of 16s
+
 
 def norms(direction: str, widths: Sequence[int], kind: str = "bf16", arch: int = 90) -> list[dict]:
     """Compile a norm at each width in a process of its own; return what became of each.
@@ -63,7 +65,7 @@ def compiled(
             signature[name] = "constexpr"
             continue
         signature[name] = f"*{pointers[name]}" if name in pointers else "i32"
-        if name not in ("rows", "count", "at", "following", "going"):
+        if name not in ANY:
             attributes[(i,)] = [["tt.divisibility", 16]]
     known = {(i,): constants[name] for i, name in enumerate(kernel.arg_names) if name in constants}
     source = ASTSource(fn=kernel, signature=signature, constexprs=known, attrs=attributes)
@@ -95,6 +97,7 @@ def compiled(
         "each": round(in_a_tile(sass) * threads / elements, 1),
         "programs": fitting(arch, registers, threads, made.metadata.shared),
         "asynchronous": "cp.async" in ptx,
+        "waits": len(re.findall(r"ld\.global\.gpu\.acquire", ptx)),
     }
 
 

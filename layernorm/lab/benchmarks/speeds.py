@@ -4,7 +4,8 @@
 
 An entry tells, for an operation on a GPU at one shape, the upper end of the 95% interval of the
 time of this package's kernel: over that of torch's own norm, or over that of the definition of a
-recurrent layer. What is stale, wrong or measured from a captured graph is left out.
+recurrent layer; and of its loop in one kernel ("lstm_persistent"), over that of its loop of steps.
+What is stale, wrong or measured from a captured graph is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from layernorm.lab import records
 from layernorm.lab.benchmarks.measure.case import MEASURED, Row
 from layernorm.lab.benchmarks.measure.recording import from_record
 from layernorm.lab.benchmarks.norms.implementations import OURS
-from layernorm.lab.benchmarks.recurrent.subjects import ON_GPU
+from layernorm.lab.benchmarks.recurrent.subjects import ON_GPU, PERSISTENT
 from layernorm.lab.records import Record
 from layernorm.lab.records.files import write
 
@@ -59,10 +60,18 @@ def _of_layers(rows: Iterable[Row]) -> Iterator[tuple[tuple, float]]:
             place = (kind, row.machine, row.dtype, gradient, row.shape)
             times.setdefault(place, {})[row.implementation] = row
     for place, by in times.items():
-        if ON_GPU in by and "definition" in by:
-            ours, theirs = by[ON_GPU], by["definition"]
-            both = ours.ratio_high is not None and theirs.ratio_low is not None
-            yield place, ours.ratio_high / theirs.ratio_low if both else ours.p80 / theirs.p20
+        for name, other, ending in (
+            (ON_GPU, "definition", ""),
+            (PERSISTENT, ON_GPU, "_persistent"),
+        ):
+            if name in by and other in by:
+                yield (place[0] + ending, *place[1:]), _slowest(by[name], by[other])
+
+
+def _slowest(ours: Row, theirs: Row) -> float:
+    """The upper end of the ratio of two times that are known relative to a third."""
+    both = ours.ratio_high is not None and theirs.ratio_low is not None
+    return ours.ratio_high / theirs.ratio_low if both else ours.p80 / theirs.p20
 
 
 def text(entries: Iterable[dict[str, Any]]) -> str:

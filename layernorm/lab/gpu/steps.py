@@ -17,7 +17,7 @@ from layernorm.lab.benchmarks.norms import plan as norm_plans
 from layernorm.lab.benchmarks.norms.implementations import OURS
 from layernorm.lab.benchmarks.recurrent import peers as recurrent_peers
 from layernorm.lab.benchmarks.recurrent.plan import TARGETS, gpu_plan
-from layernorm.lab.benchmarks.recurrent.subjects import ON_GPU
+from layernorm.lab.benchmarks.recurrent.subjects import ON_GPU, PERSISTENT
 
 FIRST = ((4096, 1024), (4096, 4096), (16384, 4096), (4096, 16384))
 LARGE = [(count, width) for count in (4096, 16384) for width in (1024, 2048, 4096, 8192, 16384)]
@@ -139,6 +139,8 @@ def _checks(by: dict[str, Row]) -> Iterator[tuple[str, bool]]:
                 ratio = 1 / speeds["torch"]
                 first = f", at first {FIRST_CUDNN:g}" if CUDNN < ratio <= FIRST_CUDNN else ""
                 yield f"{ratio:.2f} of cuDNN's time, aim {CUDNN:g}{first}", ratio <= CUDNN
+            if PERSISTENT in speeds:
+                yield f"in one kernel {1 / speeds[PERSISTENT]:.2f} of the time of steps", True
             if "script" in speeds:
                 yield f"{speeds['script']:.2f} times script's speed", speeds["script"] >= SCRIPT
     elif ours.benchmark.removesuffix("_graph") not in ("layer", "rms"):

@@ -11,14 +11,8 @@ import torch
 from torch import Tensor
 
 from layernorm.kernels import launch
-from layernorm.recurrent.gpu.step import (
-    Arrays,
-    Weights,
-    backward,
-    forward,
-    plan,
-    spans,
-)
+from layernorm.recurrent.gpu import persistent, step
+from layernorm.recurrent.gpu.step import Arrays, Weights, plan, spans
 from layernorm.recurrent.gpu.sums import column_sums
 from layernorm.recurrent.variants import FORMS, Form
 
@@ -42,7 +36,7 @@ class Inputs(NamedTuple):
 
 class Settings(NamedTuple):
     """`sizes` are the rows of each step, `form` a name of `variants.FORMS`, `kind` the type
-    of y; `keep` says whether there will be a gradient."""
+    of y; `keep` says whether there will be a gradient, `persistent` which loop takes the steps."""
 
     sizes: tuple[int, ...]
     eps: float
@@ -50,6 +44,7 @@ class Settings(NamedTuple):
     reverse: bool
     kind: torch.dtype
     keep: bool
+    persistent: bool = False
 
 
 def compute(inputs: Inputs, settings: Settings) -> list[Tensor]:
@@ -63,7 +58,8 @@ def compute(inputs: Inputs, settings: Settings) -> list[Tensor]:
     z, of_x = _input_norms(form, a_x, inputs, settings)
     arrays = Arrays(a, before, cells, stats if settings.keep else None, z)
     order = plan(settings.sizes, settings.reverse)
-    forward(form, order, arrays, _weights(form, inputs), h0, c0, settings.eps, y, h_n, c_n)
+    loop = persistent if settings.persistent else step
+    loop.forward(form, order, arrays, _weights(form, inputs), h0, c0, settings.eps, y, h_n, c_n)
     if not settings.keep:
         return [y, h_n, c_n]
     return [y, h_n, c_n, *arrays[:4], *z, *([a_x, *of_x] if form.terms == 2 else [])]
@@ -153,7 +149,8 @@ def compute_gradient(
     arrays, a_x, of_x = _kept(form, kept)
     order, units = plan(settings.sizes, settings.reverse), h0.shape[1]
     dy = dy.contiguous()
-    (p, dsums, dcell), dh0, dc0 = backward(
+    loop = persistent if settings.persistent else step
+    (p, dsums, dcell), dh0, dc0 = loop.backward(
         form, order, arrays, _weights(form, inputs), dy, dh_n, dc_n, h0.shape[0]
     )
     found = {"h0": dh0, "c0": dc0, "w_hh": torch.mm(dsums.t(), arrays.before)}

@@ -1,7 +1,8 @@
 """One step of the layer-normalized LSTM on the GPU, all but the product W_h h.
 
 A program has one sequence's row of the step, all of it on chip: the norms' moments are taken in
-passes over registers, in float32 (ACC; float64 for float64), the cell's state stays in it.
+passes over registers, in float32 (ACC; float64 for float64), the cell's state stays in it. The
+programs of `persistent` call the kernels for one `row` after the other.
 
     a       (rows, 4H): W_h h, or with one term or none (z is None) W_h h + W_x x
     z       (rows, 4H): LN(W_x x) and all biases (two terms), else None
@@ -34,11 +35,12 @@ from layernorm.recurrent.gpu.math import (
 def forward(
     a, z, gain, shift, gain_c, shift_c, cells, before, y, h_n, c_n, stats, at, following, going,
     units, EPS: tl.constexpr, ACC: tl.constexpr, GROUPS: tl.constexpr, CARRY: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, row=None,
 ):  # fmt: skip
     """The gates, the cell and the state. The first `going` rows go on to the step that begins at
     `following`; those of the others are their sequences' last."""
-    row = tl.program_id(0).to(tl.int64)
+    if row is None:
+        row = tl.program_id(0).to(tl.int64)
     place = at + row
     of_a = a + place * 4 * units
     i = block(of_a, 0, units, ACC, BLOCK)
@@ -119,6 +121,7 @@ def forward(
 def backward(
     a, z, gain, shift, gain_c, shift_c, cells, stats, dy, dh, around, dc, p, dsums, dcell, at,
     units, ACC: tl.constexpr, GROUPS: tl.constexpr, CARRY: tl.constexpr, BLOCK: tl.constexpr,
+    row=None,
 ):  # fmt: skip
     """From the gradients of the state (dy of this step, dh through the next product, `around` it)
     and of the cell (dc) to those before the step.
@@ -129,7 +132,8 @@ def backward(
 
     dc and `around` are replaced, for the step before.
     """
-    row = tl.program_id(0).to(tl.int64)
+    if row is None:
+        row = tl.program_id(0).to(tl.int64)
     place = at + row
     of_a, kept = a + place * 4 * units, stats + place * (3 * GROUPS + 3)
     hat_i, rstd_i = _hat(of_a, kept, 0, units, GROUPS, ACC, BLOCK)

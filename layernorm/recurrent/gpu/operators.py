@@ -12,7 +12,7 @@ from layernorm.kernels import launch
 from layernorm.recurrent import checks, definition, fused
 from layernorm.recurrent.definition import GRUWeights, LSTMWeights
 from layernorm.recurrent.fused import no_second_derivative, watched
-from layernorm.recurrent.gpu import graphs
+from layernorm.recurrent.gpu import graphs, persistent
 from layernorm.recurrent.gpu.compute import (
     Inputs,
     Settings,
@@ -37,7 +37,7 @@ def _recurrence(
     inputs = Inputs(
         x, h0, c0, w_ih, w_hh, bias, gain_x, bias_x, gain_h, bias_h, gain_c, bias_c
     )  # fmt: skip
-    settings = Settings(_sizes(inputs, form, batch_sizes), eps, form, reverse, kind, keep)
+    settings = _settings(inputs, batch_sizes, eps, form, reverse, kind, keep)
     with launch._on(x.device):
         return compute(inputs, settings)
 
@@ -58,7 +58,7 @@ def _recurrence_backward(
     inputs = Inputs(
         x, h0, c0, w_ih, w_hh, bias, gain_x, bias_x, gain_h, bias_h, gain_c, bias_c
     )  # fmt: skip
-    settings = Settings(_sizes(inputs, form, batch_sizes), eps, form, reverse, kind, True)
+    settings = _settings(inputs, batch_sizes, eps, form, reverse, kind, True)
     with launch._on(x.device):
         return compute_gradient(dy, dh_n, dc_n, kept, inputs, settings, needs_dx)
 
@@ -166,8 +166,15 @@ def apply(
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs)
     if inputs.x.is_meta or watched(inputs):
         return tuple(_recurrence(*inputs, batch_sizes, eps, form, reverse, kind, keep)[:3])
-    settings = Settings(_sizes(inputs, form, batch_sizes), eps, form, reverse, kind, keep)
+    settings = _settings(inputs, batch_sizes, eps, form, reverse, kind, keep)
     return _Direct.apply(settings, *inputs) if keep else tuple(_computed(inputs, settings)[1])
+
+
+def _settings(inputs: Inputs, batch_sizes: Tensor | None, eps, form: str, *rest) -> Settings:
+    sizes = _sizes(inputs, form, batch_sizes)
+    kind = "lstm" if FORMS[form].cell else "gru"
+    use = persistent.chosen(kind, inputs.w_hh, sizes, keep=rest[-1])
+    return Settings(sizes, eps, form, *rest, use)
 
 
 def _sizes(inputs: Inputs, form: str, batch_sizes: Tensor | None) -> tuple[int, ...]:

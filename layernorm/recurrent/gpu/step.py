@@ -128,35 +128,44 @@ def backward(
     dh_n: Tensor | None, dc_n: Tensor | None, batch: int,
 ) -> tuple[Gradients, Tensor, Tensor | None]:  # fmt: skip
     """The gradients of all steps, of h0 and of c0."""
-    rows, units = dy.shape
-    like, options = arrays.cells, launch_options(form, units, launch._accumulator(arrays.cells)[1])
-    found = Gradients(
-        like.new_empty(rows, 4 * units),
-        torch.empty_like(arrays.a),
-        like.new_empty(rows, 2 * units) if form.cell else None,
-    )
-    around = _start(like, batch, units, dh_n)
-    dc = _start(like, batch, units, dc_n) if form.cell else None
-    dh = arrays.a.new_zeros(batch, units)
+    options = launch_options(form, dy.shape[1], launch._accumulator(arrays.cells)[1])
+    found, dh, around, dc = start(form, arrays, dy, dh_n, dc_n, batch)
     for step in reversed(steps):
         if form.cell:
             lstm_kernels.backward[(step.rows,)](
                 arrays.a, arrays.z[0] if arrays.z else None, *weights[1:], arrays.cells,
-                arrays.stats, dy, dh, around, dc, *found, step.at, units, **options,
+                arrays.stats, dy, dh, around, dc, *found, step.at, dy.shape[1],
+                **options,
             )  # fmt: skip
         else:
             gru_kernels.backward[(step.rows,)](
                 arrays.a, *arrays.z, *weights[1:3], arrays.cells, arrays.stats, dy, dh, around,
-                *found[:2], step.at, units, **options,
+                *found[:2], step.at, dy.shape[1], **options,
             )  # fmt: skip
         here = slice(step.at, step.at + step.rows)
         torch.mm(found.dsums[here], weights.w, out=dh[: step.rows])
     return found, around.add_(dh), dc
 
 
-def _start(like: Tensor, batch: int, units: int, gradient: Tensor | None) -> Tensor:
-    start = like.new_zeros(batch, units)
-    return start if gradient is None else start.copy_(gradient)
+def start(
+    form: Form, arrays: Arrays, dy: Tensor, dh_n: Tensor | None, dc_n: Tensor | None, batch: int
+) -> tuple[Gradients, Tensor, Tensor, Tensor | None]:
+    """Room for the gradients of all steps; of the state through the product, of the state around
+    it, and of the cell, as they are after the last step."""
+    (rows, units), like = dy.shape, arrays.cells
+    found = Gradients(
+        like.new_empty(rows, 4 * units),
+        torch.empty_like(arrays.a),
+        like.new_empty(rows, 2 * units) if form.cell else None,
+    )
+    around = _filled(like, batch, units, dh_n)
+    dc = _filled(like, batch, units, dc_n) if form.cell else None
+    return found, arrays.a.new_zeros(batch, units), around, dc
+
+
+def _filled(like: Tensor, batch: int, units: int, gradient: Tensor | None) -> Tensor:
+    filled = like.new_zeros(batch, units)
+    return filled if gradient is None else filled.copy_(gradient)
 
 
 def launch_options(form: Form, units: int, acc: tl.dtype) -> dict:

@@ -69,6 +69,13 @@ def test_records_of_experiments_are_left_out():
     assert speeds.entries([trained, record_of(of_norm(), "trial")]) == [entry(0.8)]
 
 
+def test_all_steps_in_one_kernel_are_told_relative_to_the_loop_of_steps():
+    steps, one = of_layer("fused", 0.4, 0.6), of_layer("persistent", 0.2, 0.3)
+    told = {"dtype": "bfloat16", "gradient": True, "shape": (10, 4, 8, 64)}
+    assert entries(steps, one) == [entry(0.75, "gru_persistent", **told)]
+    assert entries(one) == []
+
+
 def test_a_recurrent_layer_is_told_relative_to_its_definition():
     """The interval from the ends of both, as torch's layer relates them; else from percentiles."""
     ours, definition = of_layer("fused", 0.4, 0.6), of_layer("definition", 2.0, 3.0)

@@ -13,7 +13,8 @@ from recurrent.recurrent_fused import F64, Case, agrees, converted, far_from_zer
 
 from layernorm.kernels import launch
 from layernorm.recurrent import gpu
-from layernorm.recurrent.gpu import compute, graphs, operators, step
+from layernorm.recurrent.gpu import compute, graphs, operators, persistent, step
+from layernorm.recurrent.gpu.choice import asked
 
 pytestmark = ON_GPU
 
@@ -70,16 +71,29 @@ MUTANTS = [
     Mutant("the weights' gradient with the states after the step", "paper", "compute", "torch.mm(dsums.t(), arrays.before)", "torch.mm(dsums.t(), arrays.before.roll(-1, 0))"),
     Mutant("the input term's bias counted twice", "paper", "compute", "_sum(inputs.bias_x, inputs.bias,", "_sum(inputs.bias_x, inputs.bias_x, inputs.bias,"),
     Mutant("a second norm of the input term left out of dx", "gru", "compute", "for span, dterm in others:", "for span, dterm in ():"),
+    Mutant("in one kernel: the input term forgotten", "joint", "steps", "if ADD:\n        total +=", "if False:\n        total +="),
+    Mutant("in one kernel: not reversed", "paper", "steps", "here, later = steps - 1 - t, steps - 2 - t", "here, later = t, t + 1", REVERSE),
+    Mutant("in one kernel: the gradient not reversed", "gru", "steps", "        if REVERSE:\n            here = t", "        if REVERSE:\n            here = steps - 1 - t", REVERSE),
+    Mutant("in one kernel: a tile of rows that is not full left out", "paper", "steps", "tl.cdiv(batch, ROWS), programs // across):", "batch // ROWS, programs // across):"),
+    Mutant("in one kernel: a program skips its second row", "gru", "steps", "range(program, batch, programs)", "range(program, batch, 2 * programs)"),
+    Mutant("in one kernel: the last step goes on", "per_gate", "steps", "tl.where(t + 1 < steps, batch, 0)", "tl.where(t < steps, batch, 0)"),
+    Mutant("in one kernel: the last but one step ends", "paper", "steps", "tl.where(t + 1 < steps, batch, 0)", "tl.where(t + 2 < steps, batch, 0)"),
+    Mutant("in one kernel: the product before the gates' gradient", "cell_only", "persistent", '("GATED", "PRODUCT")', '("PRODUCT", "GATED")'),
+    Mutant("in one kernel: the gates before the product", "carried", "persistent", 'order = ("PRODUCT", "GATED")', 'order = ("GATED", "PRODUCT")'),
+    Mutant("in one kernel: columns of the next program", "gru", "steps", "(program % across) * COLUMNS", "((program + 1) % across) * COLUMNS"),
+    Mutant("in one kernel: no initial state", "gru", "persistent", "arrays.before[first].copy_(h0)", "arrays.before[first].zero_()"),
+    Mutant("in one kernel: the state's gradient without the first product", "paper", "persistent", "return found, around.add_(dh), dc", "return found, around, dc"),
     Mutant("a program skips its second tile", "paper", "sums", "tl.num_programs(0)):", "2 * tl.num_programs(0)):"),
     Mutant("a tile that is not full left out", "gru", "sums", "tl.cdiv(count, ROWS), tl.num_programs(0)", "count // ROWS, tl.num_programs(0)"),
 ]  # fmt: skip
 
 
-USERS = (step, compute, graphs, operators)
+USERS = (step, persistent, compute, graphs, operators)
 
 
 def name_of(part: str) -> str:
-    return f"layernorm.recurrent.gpu.{part}{'_kernels' * (part in ('lstm', 'gru'))}"
+    names = {"lstm": "lstm_kernels", "gru": "gru_kernels", "steps": "persistent_kernels"}
+    return f"layernorm.recurrent.gpu.{names.get(part, part)}"
 
 
 def changed(part: str, old: str, new: str, folder):
@@ -126,6 +140,10 @@ def prepare(part: str, old: str, new: str, monkeypatch, folder) -> None:
 
 def judge(mutant: Mutant) -> None:
     kind = "gru" if mutant.form == "gru" else "lstm"
+    if mutant.part in ("persistent", "steps"):
+        with asked(persistent=True):
+            agrees(Case(kind, mutant.form, (18,) * 3, units=9, inputs=2, **mutant.options), 1e-9)
+        return
     agrees(Case(kind, mutant.form, (3, 2, 2), units=5, inputs=2, **mutant.options), 1e-9)
     for hard in (far_from_zero, overflow):
         assert hard(gpu, kind, 7, mutant.form, lambda at: converted(at, F64)) < 1e-9
@@ -140,7 +158,7 @@ def test_a_comparison_catches(mutant, monkeypatch, tmp_path):
 
 
 UNCHANGED = [("lstm", "paper"), ("gru", "gru"), ("math", "paper"), ("math", "gru"),
-             ("sums", "gru"), ("step", "paper"), ("compute", "gru")]  # fmt: skip
+             ("sums", "gru"), ("step", "paper"), ("compute", "gru"), ("persistent", "gru"), ("steps", "paper")]  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

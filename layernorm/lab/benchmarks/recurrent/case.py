@@ -24,13 +24,14 @@ from layernorm.lab.benchmarks.recurrent.subjects import (
     KINDS,
     ON_GPU,
     OURS,
+    PERSISTENT,
     SUBJECTS,
     Subject,
     fill,
 )
 
 MODES = ("training", "inference")
-ON_CPU = tuple(name for name in SUBJECTS["gru"] if name != ON_GPU)  # of both kinds
+ON_CPU = tuple(n for n in SUBJECTS["gru"] if n not in (ON_GPU, PERSISTENT))  # of both kinds
 PAIR = (OURS, BASELINE)
 EXACT = 1e-11  # error allowed in float64
 

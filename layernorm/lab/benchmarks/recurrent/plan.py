@@ -11,7 +11,14 @@ from layernorm.lab.benchmarks.measure.resume import Plan
 from layernorm.lab.benchmarks.measure.words import one_of, positive, some_of
 from layernorm.lab.benchmarks.recurrent import peers
 from layernorm.lab.benchmarks.recurrent.case import MODES, ON_CPU, PAIR, GpuCase, RecurrentCase
-from layernorm.lab.benchmarks.recurrent.subjects import BASELINE, KINDS, ON_GPU, SUBJECTS, WITHOUT
+from layernorm.lab.benchmarks.recurrent.subjects import (
+    BASELINE,
+    KINDS,
+    ON_GPU,
+    PERSISTENT,
+    SUBJECTS,
+    WITHOUT,
+)
 
 SHAPES: tuple[Shape, ...] = (  # T steps, B sequences, I inputs, H units
     (50, 32, 128, 128),
@@ -99,18 +106,27 @@ def gpu_plan(device: str = "cuda", profile: str | None = "cuda") -> Plan:
     shapes that are aimed for."""
     common = {"device": device, "profile": profile}
     few = (ON_GPU, BASELINE, "definition")
+
+    def one_kernel(shape: Shape, dtype: str) -> tuple[str, ...]:
+        """The weights of so many units stay on chip in half precision alone."""
+        return (PERSISTENT,) if shape[-1] <= 1024 and dtype == "bfloat16" else ()
+
     both = [(kind, mode) for kind in KINDS for mode in MODES]
     wanted = [
         GpuCase(
             kind, shape, dtype, mode=mode, tf32=tf32, **common,
-            implementations=GpuCase.implementations + peers.installed(kind),
+            implementations=(
+                *GpuCase.implementations, *one_kernel(shape, dtype), *peers.installed(kind)
+            ),
         )
         for kind, mode in both
         for shape in TARGETS
         for dtype, tf32 in PRECISIONS
     ]  # fmt: skip
     wanted += [
-        GpuCase(kind, shape, dtype, mode=mode, implementations=few, **common)
+        GpuCase(
+            kind, shape, dtype, mode=mode, implementations=few + one_kernel(shape, dtype), **common
+        )
         for kind, mode in both
         for shape in GRID
         for dtype in ("bfloat16", "float32")

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from layernorm.lab.benchmarks.recurrent import loops, peers
 from layernorm.recurrent import LayerNormGRU, LayerNormLSTM
+from layernorm.recurrent.gpu.choice import asked
 
 OURS, ON_GPU, BASELINE, WITHOUT = "ours", "fused", "torch", "no gate norms"
+PERSISTENT = "persistent"  # all steps in one kernel; "fused" launches twice a step
 RECURRENT_GAIN = 0.5  # see `fill`
 
 
@@ -55,6 +57,23 @@ def _looped(loop: loops.Loop, gates: int, names: str, compiled: bool = False) ->
     return make
 
 
+def _on_gpu(layer: type[nn.Module], persistent: bool) -> Callable:
+    """The fused path with one of its two loops; between them a user's layer chooses by records."""
+
+    def make(input_size: int, units: int) -> nn.Module:
+        module = layer(input_size, units, backend="fused")
+        forward = module.forward
+
+        def call(x: Tensor) -> tuple:
+            with asked(persistent):
+                return forward(x)
+
+        module.forward = call
+        return module
+
+    return make
+
+
 _NORMS = "ln_ih_weight ln_ih_bias ln_hh_weight ln_hh_bias"
 _CARRIED = f"weight_ih weight_hh {_NORMS} ln_c_weight ln_c_bias"
 _GRU = f"weight_ih weight_hh bias_ih {_NORMS}"
@@ -67,7 +86,8 @@ _PLAIN = "weight_ih weight_hh bias_ih bias_hh"
 SUBJECTS: dict[str, dict[str, Subject]] = {
     "lstm": {
         OURS: Subject(LayerNormLSTM, loops.ln_lstm),
-        ON_GPU: Subject(partial(LayerNormLSTM, backend="fused"), loops.ln_lstm),
+        ON_GPU: Subject(_on_gpu(LayerNormLSTM, False), loops.ln_lstm),
+        PERSISTENT: Subject(_on_gpu(LayerNormLSTM, True), loops.ln_lstm),
         BASELINE: Subject(nn.LSTM, loops.lstm, "none"),
         WITHOUT: Subject(partial(LayerNormLSTM, variant="cell_only"), loops.cell_lstm),
         "loop": Subject(_looped(loops.written_lstm, 4, _CARRIED), loops.carried_lstm),
@@ -79,7 +99,8 @@ SUBJECTS: dict[str, dict[str, Subject]] = {
     },
     "gru": {
         OURS: Subject(LayerNormGRU, loops.ln_gru),
-        ON_GPU: Subject(partial(LayerNormGRU, backend="fused"), loops.ln_gru),
+        ON_GPU: Subject(_on_gpu(LayerNormGRU, False), loops.ln_gru),
+        PERSISTENT: Subject(_on_gpu(LayerNormGRU, True), loops.ln_gru),
         BASELINE: Subject(nn.GRU, loops.gru, "none"),
         "loop": Subject(_looped(loops.written_gru, 3, _GRU), loops.ln_gru),
         "script": Subject(_looped(loops.written_gru, 3, _GRU, True), loops.ln_gru),

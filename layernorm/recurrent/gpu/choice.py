@@ -1,0 +1,22 @@
+"""Which of the two loops over time is used, for those who compare them: `step` or `persistent`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_persistent: ContextVar[bool | None] = ContextVar("persistent", default=None)
+
+
+@contextmanager
+def asked(persistent: bool | None) -> Iterator[None]:
+    """Within the context, use `persistent`, or do not, whatever records say (None: they decide)."""
+    before = _persistent.set(persistent)
+    try:
+        yield
+    finally:
+        _persistent.reset(before)
+
+
+def asked_for() -> bool | None:
+    """What was asked for; None if nothing was, and records decide."""
+    return _persistent.get()
