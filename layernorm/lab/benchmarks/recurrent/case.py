@@ -22,16 +22,16 @@ from layernorm.lab.benchmarks.measure.words import one_of
 from layernorm.lab.benchmarks.recurrent.subjects import (
     BASELINE,
     KINDS,
+    LOOPS,
     ON_GPU,
     OURS,
-    PERSISTENT,
     SUBJECTS,
     Subject,
     fill,
 )
 
 MODES = ("training", "inference")
-ON_CPU = tuple(n for n in SUBJECTS["gru"] if n not in (ON_GPU, PERSISTENT))  # of both kinds
+ON_CPU = tuple(name for name in SUBJECTS["gru"] if name != ON_GPU)  # of both kinds
 PAIR = (OURS, BASELINE)
 EXACT = 1e-11  # error allowed in float64
 
@@ -168,6 +168,12 @@ class GpuCase(RecurrentCase):
     @property
     def options(self) -> dict[str, Any]:
         return {"kind": self.operation, "tf32": self.tf32}
+
+    def subjects(self) -> dict[str, Subject]:
+        return SUBJECTS[self.operation] | LOOPS[self.operation]
+
+    def subject(self, name: str) -> Subject:
+        return self.subjects()[name]
 
     def _judged(self, run: Run, call: Callable, expected: list[gate.Expected]) -> gate.Verdict:
         """As it is timed."""

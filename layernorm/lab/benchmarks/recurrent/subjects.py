@@ -15,7 +15,6 @@ from layernorm.recurrent import LayerNormGRU, LayerNormLSTM
 from layernorm.recurrent.gpu.choice import asked
 
 OURS, ON_GPU, BASELINE, WITHOUT = "ours", "fused", "torch", "no gate norms"
-PERSISTENT = "persistent"  # all steps in one kernel; "fused" launches twice a step
 RECURRENT_GAIN = 0.5  # see `fill`
 
 
@@ -57,8 +56,44 @@ def _looped(loop: loops.Loop, gates: int, names: str, compiled: bool = False) ->
     return make
 
 
-def _on_gpu(layer: type[nn.Module], persistent: bool) -> Callable:
-    """The fused path with one of its two loops; between them a user's layer chooses by records."""
+_NORMS = "ln_ih_weight ln_ih_bias ln_hh_weight ln_hh_bias"
+_CARRIED = f"weight_ih weight_hh {_NORMS} ln_c_weight ln_c_bias"
+_GRU = f"weight_ih weight_hh bias_ih {_NORMS}"
+_PLAIN = "weight_ih weight_hh bias_ih bias_hh"
+# "loop" is what people write, "script" the same compiled by TorchScript, "plain loop" a loop
+# without norms, written alike: what the norms themselves cost in a loop. "no gate norms" is our C++
+# without the norms over the gates, 8H of the 9H numbers that it normalizes in a row and step; the
+# norm of the cell stays, since the C++ has no form without it, nor one of the GRU without norms.
+# Peers stand in the same table: a record depends on the row that it measured alone.
+SUBJECTS: dict[str, dict[str, Subject]] = {
+    "lstm": {
+        OURS: Subject(LayerNormLSTM, loops.ln_lstm),
+        ON_GPU: Subject(partial(LayerNormLSTM, backend="fused"), loops.ln_lstm),
+        BASELINE: Subject(nn.LSTM, loops.lstm, "none"),
+        WITHOUT: Subject(partial(LayerNormLSTM, variant="cell_only"), loops.cell_lstm),
+        "loop": Subject(_looped(loops.written_lstm, 4, _CARRIED), loops.carried_lstm),
+        "script": Subject(_looped(loops.written_lstm, 4, _CARRIED, True), loops.carried_lstm),
+        "definition": Subject(partial(LayerNormLSTM, backend="reference"), loops.ln_lstm),
+        "plain loop": Subject(_looped(loops.lstm, 4, _PLAIN), loops.lstm, "none"),
+        "haste": Subject(peers.haste, peers.haste_lstm),
+        "flashrnn": Subject(peers.FlashLSTM, loops.lstm, "none"),
+    },
+    "gru": {
+        OURS: Subject(LayerNormGRU, loops.ln_gru),
+        ON_GPU: Subject(partial(LayerNormGRU, backend="fused"), loops.ln_gru),
+        BASELINE: Subject(nn.GRU, loops.gru, "none"),
+        "loop": Subject(_looped(loops.written_gru, 3, _GRU), loops.ln_gru),
+        "script": Subject(_looped(loops.written_gru, 3, _GRU, True), loops.ln_gru),
+        "definition": Subject(partial(LayerNormGRU, backend="reference"), loops.ln_gru),
+        "plain loop": Subject(_looped(loops.gru, 3, _PLAIN), loops.gru, "none"),
+    },
+}
+KINDS = tuple(SUBJECTS)
+PERSISTENT = "persistent"
+
+
+def _by_loop(layer: type[nn.Module], persistent: bool) -> Callable:
+    """The fused path with one of its two loops over time on a GPU."""
 
     def make(input_size: int, units: int) -> nn.Module:
         module = layer(input_size, units, backend="fused")
@@ -74,41 +109,17 @@ def _on_gpu(layer: type[nn.Module], persistent: bool) -> Callable:
     return make
 
 
-_NORMS = "ln_ih_weight ln_ih_bias ln_hh_weight ln_hh_bias"
-_CARRIED = f"weight_ih weight_hh {_NORMS} ln_c_weight ln_c_bias"
-_GRU = f"weight_ih weight_hh bias_ih {_NORMS}"
-_PLAIN = "weight_ih weight_hh bias_ih bias_hh"
-# "loop" is what people write, "script" the same compiled by TorchScript, "plain loop" a loop
-# without norms, written alike: what the norms themselves cost in a loop. "no gate norms" is our C++
-# without the norms over the gates, 8H of the 9H numbers that it normalizes in a row and step; the
-# norm of the cell stays, since the C++ has no form without it, nor one of the GRU without norms.
-# Peers stand in the same table: a record depends on the row that it measured alone.
-SUBJECTS: dict[str, dict[str, Subject]] = {
-    "lstm": {
-        OURS: Subject(LayerNormLSTM, loops.ln_lstm),
-        ON_GPU: Subject(_on_gpu(LayerNormLSTM, False), loops.ln_lstm),
-        PERSISTENT: Subject(_on_gpu(LayerNormLSTM, True), loops.ln_lstm),
-        BASELINE: Subject(nn.LSTM, loops.lstm, "none"),
-        WITHOUT: Subject(partial(LayerNormLSTM, variant="cell_only"), loops.cell_lstm),
-        "loop": Subject(_looped(loops.written_lstm, 4, _CARRIED), loops.carried_lstm),
-        "script": Subject(_looped(loops.written_lstm, 4, _CARRIED, True), loops.carried_lstm),
-        "definition": Subject(partial(LayerNormLSTM, backend="reference"), loops.ln_lstm),
-        "plain loop": Subject(_looped(loops.lstm, 4, _PLAIN), loops.lstm, "none"),
-        "haste": Subject(peers.haste, peers.haste_lstm),
-        "flashrnn": Subject(peers.FlashLSTM, loops.lstm, "none"),
-    },
-    "gru": {
-        OURS: Subject(LayerNormGRU, loops.ln_gru),
-        ON_GPU: Subject(_on_gpu(LayerNormGRU, False), loops.ln_gru),
-        PERSISTENT: Subject(_on_gpu(LayerNormGRU, True), loops.ln_gru),
-        BASELINE: Subject(nn.GRU, loops.gru, "none"),
-        "loop": Subject(_looped(loops.written_gru, 3, _GRU), loops.ln_gru),
-        "script": Subject(_looped(loops.written_gru, 3, _GRU, True), loops.ln_gru),
-        "definition": Subject(partial(LayerNormGRU, backend="reference"), loops.ln_gru),
-        "plain loop": Subject(_looped(loops.gru, 3, _PLAIN), loops.gru, "none"),
-    },
+# On a GPU: two launches a step, or all steps in one. A user's layer chooses by records of the two.
+LOOPS = {
+    kind: {
+        ON_GPU: Subject(_by_loop(layer, False), loop),
+        PERSISTENT: Subject(_by_loop(layer, True), loop),
+    }
+    for kind, layer, loop in (
+        ("lstm", LayerNormLSTM, loops.ln_lstm),
+        ("gru", LayerNormGRU, loops.ln_gru),
+    )
 }
-KINDS = tuple(SUBJECTS)
 
 
 def fill(module: nn.Module, units: int, seed: int) -> None:
