@@ -50,7 +50,6 @@ CNN's questions.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -333,9 +332,6 @@ COMPARISONS = Comparisons(
         *_PRIMARY,
     ),
 )
-_HEART, *_OTHERS = COMPARISONS.gates
-_HEART = replace(_HEART, fails="does not learn a handful of stories by heart", below=1e-9)
-BEFORE = replace(COMPARISONS, gates=(_HEART, *_OTHERS))  # as the first runs were planned
 STANDARD = {
     "updates": 1800,
     "evaluations": 18,
@@ -366,12 +362,6 @@ EXPERIMENT = Experiment(
             *((), STANDARD),
             learning_rates=RATES,
             **TWO_STAGES,
-            before=Profile(
-                *(tuple(ARMS), STANDARD),
-                seeds=tuple(range(10)),
-                learning_rates=RATES,
-                comparisons=BEFORE,
-            ),
         ),
         "paper": Profile(tuple(ARMS), PAPER),
     },
