@@ -230,3 +230,20 @@ def test_every_advice_rests_on_claims_that_are_there(section):
 def test_a_verdict_of_an_unknown_claim_is_refused():
     with pytest.raises(claims.ClaimError, match="did you mean learns-online/digits"):
         extension("verdict").shown("learns-online/digit")
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("<td>-0.04 [-0.055, 3e-05]</td>", "<td>-0.04 [-0.055,\N{NO-BREAK SPACE}3e-05]</td>"),
+        ("<td>0 to 1, or 2</td>", "<td>0 to 1, or 2</td>"),
+        ("<th>ratio [95%, t]</th>", "<th>ratio [95%, t]</th>"),
+    ],
+)
+def test_an_interval_in_a_table_is_not_broken(written, expected):
+    module = extension("intervals")
+    assert module.whole(written) == expected
+    cells = [{"cell_type": "markdown"}, {"outputs": [{"data": {"text/html": [written]}}, {}]}]
+    source = [json.dumps({"cells": cells})]
+    module.read(SimpleNamespace(env=SimpleNamespace(doc2path=lambda name: "a.ipynb")), "a", source)
+    assert json.loads(source[0])["cells"][1]["outputs"][0]["data"]["text/html"] == expected

@@ -39,3 +39,10 @@ def test_the_papers_box_has_no_ground_of_its_own(page, book):
     page.goto(f"{book.as_uri()}/notebooks/17-draw.html")
     box = page.locator("div.cell_output .text_html:has(.paper-box)")
     assert box.evaluate("(e) => getComputedStyle(e).backgroundColor") == "rgba(0, 0, 0, 0)"
+
+
+def test_the_front_pages_picture_is_dark(page, book):
+    page.goto(f"{book.as_uri()}/book/index.html")
+    picture = colors(page.locator('img[src$="one-picture.svg"]'))
+    assert picture[[8, 8, -9, -9], [8, -9, 8, -9]].max() < 40  # the page's ground is 18
+    assert picture.max() > 200

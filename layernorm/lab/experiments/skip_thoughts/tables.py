@@ -44,19 +44,21 @@ def figure_4(frame: DataFrame | None) -> Figure:
     """Tasks against updates: mean and 95% interval; dotted, the bag of words."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, 3, figsize=(7.4, 4.6), layout="constrained", sharex=True)
+    size = (7.4, 4.6 if frame is not None else 1.8)
+    figure, axes = plt.subplots(2, 3, figsize=size, layout="constrained", sharex=True)
     for ax, (metric, name) in zip(axes.flat, PANELS.items(), strict=True):
         ax.set_title(name, fontsize=10)
         if frame is None:
-            ax.text(0.5, 0.5, NOT_YET, ha="center", transform=ax.transAxes)
+            ax.text(0.5, 0.5, NOT_YET, ha="center", va="center", transform=ax.transAxes)
+            ax.set_axis_off()
             continue
         plotting.curves(ax, frame, metric, ARMS)
         bag = final(frame, ARMS[0], metric.replace("test_", "words_"))
         if not bag.empty:
             ax.axhline(bag.mean(), color="#6b6b6b", linestyle=":", lw=1.2)
-    for ax in axes[1]:
-        ax.set_xlabel("updates")
     if frame is not None:
+        for ax in axes[1]:
+            ax.set_xlabel("updates")
         axes[0, 0].legend(fontsize=8)
     return figure
 
