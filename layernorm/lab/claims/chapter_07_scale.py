@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from layernorm.lab.analysis import networks, scale
+from layernorm.lab.analysis import scale
 from layernorm.lab.claims import Finding, claim
+from layernorm.lab.claims.chapter_07_length import MLP, without
 from layernorm.lab.claims.checks import conditional, draw, held, largest, less, seeds
-
-_mlp = networks.mlp  # what the mutant is made of
-
-
-def without_normalization(sizes, method, activation="tanh"):
-    """Mutant: the network without normalization."""
-    return _mlp(sizes, "none", activation)
 
 
 @claim(
@@ -21,7 +15,7 @@ def without_normalization(sizes, method, activation="tanh"):
     rule="five nets of 8-16-16-3 units, hidden weights times c: held if for c = 0.0001 to 1000 the "
     "logits agree to 1e-10 with eps = 1e-5 and with c = -1; conditional if with eps = 0 and c > 0 "
     "only; else refuted",
-    sabotage=("layernorm.lab.analysis.networks.mlp", without_normalization),
+    sabotage=(MLP, without),
 )
 def initial_function_ignores_scale() -> Finding:
     exact = with_eps = turned = 0.0
@@ -55,7 +49,7 @@ def initial_function_ignores_scale() -> Finding:
     "c = 10, eps = 0, the logits agree with those from c = 1 to 1e-8 where the rate of the hidden "
     "weights is multiplied by c² (SGD) or c (Adam), and differ by more than 0.01 at the same rate; "
     "else refuted",
-    sabotage=("layernorm.lab.analysis.networks.mlp", without_normalization),
+    sabotage=(MLP, without),
 )
 def initial_scale_is_a_learning_rate() -> Finding:
     matched, same = 0.0, []

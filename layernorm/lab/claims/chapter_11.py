@@ -3,7 +3,6 @@ decided by the published records of `layernorm bench recurrent` and `layernorm b
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 
@@ -11,7 +10,8 @@ from layernorm.lab.benchmarks import packed, recurrent
 from layernorm.lab.benchmarks.measure import Row
 from layernorm.lab.benchmarks.recurrent import tables
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.experiments.judged import DEPENDS, INCONCLUSIVE, together, verdict
+from layernorm.lab.claims.checks import shared
+from layernorm.lab.experiments.judged import of_ratio
 
 MARGIN = 1.10  # a step that takes at most a tenth longer costs "not significantly" more
 Interval = tuple[float, float]
@@ -29,9 +29,7 @@ def judged(
     """The verdict that all kinds and shapes share, ratios taken in logarithms."""
     if not ratios:
         return Finding("not yet tested")
-    found = {}
-    for place, (low, high) in ratios.items():
-        found[place] = verdict(math.log(low), math.log(high), math.log(margin), says)
+    found = {place: of_ratio(*ends, margin, says) for place, ends in ratios.items()}
     said, numbers = [], {}
     for kind in recurrent.KINDS:
         count = Counter(v for (its_kind, _), v in found.items() if its_kind == kind)
@@ -40,11 +38,8 @@ def judged(
         numbers[f"{kind}_shapes"] = count.total()
         said.append(f"{kind.upper()} " + ", ".join(f"{v} on {n}" for v, n in count.items()))
     evidence = f"Ratio of times, margin {margin:.2f}, by shape: {'; '.join(said)}."
-    whole = together(found.values())
-    reason = (
-        "Not all shapes are decided, or not alike." if whole in (INCONCLUSIVE, DEPENDS) else None
-    )
-    return Finding(whole, evidence, reason=reason, numbers=numbers)
+    why = "Not all shapes are decided, or not alike."
+    return shared(found.values(), evidence, why, numbers=numbers)
 
 
 @claim(

@@ -3,7 +3,6 @@ training`, and one about what it asks of the machine, decided by counting."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -13,8 +12,8 @@ from torch import Tensor
 from layernorm import functional as F
 from layernorm.lab.benchmarks.measure import Row, byte_model, counting
 from layernorm.lab.claims import Finding, claim, declare
-from layernorm.lab.claims.checks import held
-from layernorm.lab.experiments.judged import DEPENDS, INCONCLUSIVE, together, verdict
+from layernorm.lab.claims.checks import held, shared
+from layernorm.lab.experiments.judged import of_ratio, stands
 
 SLOWER = 1.05  # an update that takes at most a twentieth longer is not slower
 SIGNIFICANT = 1.10  # as in chapter 11
@@ -55,12 +54,9 @@ def slower(rows: Sequence[Row], margin: float, says: str) -> Finding:
     """The verdict that all rows share: no normalization is better, or normalization not worse."""
     if not rows:
         return Finding("not yet tested")
-    ends = [sorted(map(math.log, (row.ratio_low, row.ratio_high))) for row in rows]
-    if says == "better":  # of none, whose ratio is the inverse
-        ends = [(-high, -low) for low, high in ends]
-    found = together(verdict(low, high, math.log(margin), says) for low, high in ends)
-    reason = "Not all are decided, or not alike." if found in (INCONCLUSIVE, DEPENDS) else None
-    return Finding(found, said(rows), reason=reason)
+    inverse = says == "better"  # of none
+    found = [of_ratio(row.ratio_low, row.ratio_high, margin, says, inverse) for row in rows]
+    return shared(found, said(rows), "Not all are decided, or not alike.")
 
 
 def of_model(rows: Sequence[Row], *models: str) -> list[Row]:
@@ -113,12 +109,11 @@ def dearer_than_products(rows: Sequence[Row]) -> Finding:
         return Finding("not yet tested")
     shares = [share_of_arithmetic(row.shape) for row in rows]
     evidence = f"The norms are {max(shares):.1%} of the arithmetic at most. {said(rows)}"
-    pairs = list(zip(rows, shares, strict=True))
-    if all(row.ratio_low - 1 > MUCH * share for row, share in pairs):
-        return Finding("supported here", evidence)
-    if all(row.ratio_high - 1 <= share for row, share in pairs):
-        return Finding("opposite here", evidence)
-    return Finding("inconclusive", evidence, reason="Not all shapes lie surely on one side.")
+    found = [
+        stands(row.ratio_low - 1, row.ratio_high - 1, (share, MUCH * share), "above")
+        for row, share in zip(rows, shares, strict=True)
+    ]
+    return shared(found, evidence, "Not all shapes lie surely on one side.")
 
 
 for _where in ("cpu", "gpu"):
@@ -133,7 +128,7 @@ for _where in ("cpu", "gpu"):
         f"(95% interval), against its arithmetic ({FORWARD} operations forward and {BACKWARD} "
         "backward for each summed input) over that of the products (6 for each weight); supported "
         f"here if every interval begins above {MUCH:g} times that share, opposite here if every "
-        "one ends at or below the share, else inconclusive",
+        "one ends below the share, inconclusive if one does neither",
         check=lambda where=_where: dearer_than_products(
             of_model(fastest(measured(where), "layer"), "mlp")
         ),

@@ -8,6 +8,7 @@ import numpy as np
 
 from layernorm.lab.analysis.statistics import Interval, interval
 from layernorm.lab.claims import Finding, claim
+from layernorm.lab.claims.chapter_21 import said
 from layernorm.lab.claims.checks import conditional, held
 from layernorm.lab.experiments.transformer import untrained as transformers
 from layernorm.lab.experiments.transformer import without
@@ -29,10 +30,6 @@ def further(arm: str, **options) -> tuple[np.ndarray, Interval]:
 def near(found: Interval, exponent: float) -> bool:
     """Tell whether an interval lies within 0.1 of a theory's exponent."""
     return exponent - 0.1 < found.low and found.high < exponent + 0.1
-
-
-def said(found: Interval) -> str:
-    return f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 
 @claim(

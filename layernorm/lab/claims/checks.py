@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import SupportsFloat
+from collections.abc import Callable, Iterable
+from typing import Any, SupportsFloat
 
 import torch
 from torch import Tensor
 
 from layernorm.lab.claims.schema import Finding
+from layernorm.lab.experiments.judged import DEPENDS, INCONCLUSIVE, together
 
 LAYER_NORM = "layernorm.functional.layer_norm"  # where mutants are put
 BATCH_NORM = "layernorm.functional.batch_norm"
@@ -97,3 +98,11 @@ def conditional(
     if not inside or outside:
         return holds(inside, evidence, **numbers)
     return Finding("conditional", evidence, condition, numbers=numbers)
+
+
+def shared(verdicts: Iterable[str], evidence: str, why: str, **shown: Any) -> Finding:
+    """The finding of an experiment on the verdict that all conditions share; `why`: the reason
+    where they share none. `shown`: as in `Finding`."""
+    found = together(verdicts)
+    reason = why if found in (INCONCLUSIVE, DEPENDS) else None
+    return Finding(found, evidence, reason=reason, **shown)

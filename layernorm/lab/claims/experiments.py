@@ -14,6 +14,7 @@ from layernorm.lab.experiments import NAMES, get
 from layernorm.lab.experiments.compare import Verdicts, recorded
 from layernorm.lab.experiments.contrasts import Comparison, Comparisons, Said
 from layernorm.lab.experiments.judged import DEPENDS, INCONCLUSIVE, Judged, together
+from layernorm.lab.experiments.report import share
 
 SAYS = {
     "better": "lower by more than the margin",
@@ -89,7 +90,7 @@ def table_row(name: str, one: Judged, found: Verdicts) -> dict[str, str]:
         "interval": f"{shown:.3g}" if shown else "",
         "margin": f"{margin.size:g} {margin.unit}".strip(),
         "same verdict for margins": one.reach(),
-        "of the paper's updates": found.share(one.row),
+        "of the paper's updates": share(found, one.row),
         "but": (one.problem or "") if one.verdict == EXPLORATORY else "",
     }
 

@@ -1,30 +1,37 @@
 """Claims of experiments that ask where arms stand, not which of two is ahead.
 
-Each is decided by the intervals of a final metric of its arms, which join the primary family of the
-experiment's comparisons, and by the same gates.
+They are no rows of a plan: a value is held against a level, not against another arm's, seeds were
+not planned for it, and what lies between two levels decides nothing. Intervals of a final metric of
+their arms decide, which join the primary family of the experiment's comparisons, by the same rule
+and the same gates.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from layernorm.lab.analysis.curves import final
 from layernorm.lab.analysis.statistics import interval
 from layernorm.lab.claims import Finding, declare
+from layernorm.lab.claims.checks import shared
 from layernorm.lab.experiments import compare, get
 from layernorm.lab.experiments.contrasts import SHARED
+from layernorm.lab.experiments.judged import stands
 from layernorm.lab.experiments.studies.adding import guess
 
-Range = tuple[float, float]
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
 
 
 @dataclass(frozen=True)
 class Level:
-    """Supported if every arm's interval lies in one of the ranges `yes`, opposite if every one
-    lies in one of `no`. `unit`: what values are divided by, given an arm's options. `each`: every
-    seed must lie there, and no gate asks first whether the arm learns."""
+    """Supported if every arm's interval lies on that side of the range `between` which `says`
+    names, as in `judged.stands`. `unit`: what values are divided by, given an arm's options.
+    `gated`: an arm has to learn first, which is not asked where learning is the statement."""
 
     id: str
     statement: str
@@ -33,22 +40,24 @@ class Level:
     arms: tuple[str, ...]
     metric: str
     of: str
-    yes: tuple[Range, ...]
-    no: tuple[Range, ...]
+    between: tuple[float, float]
+    says: str = "below"
     unit: Callable[[dict], float] = lambda options: 1
-    each: bool = False
+    gated: bool = True
 
     @property
     def rule(self) -> str:
-        yes, no = (
-            " or ".join(f"{a:g} to {b:g}" for a, b in ranges) for ranges in (self.yes, self.no)
-        )
-        what = "all values" if self.each else "all intervals, at the level of the comparisons,"
+        low, high = self.between
+        sides = {
+            "below": (f"below {low:g}", f"above {high:g}"),
+            "outside": (f"outside {low:g} to {high:g}", "inside"),
+        }
+        side, other = sides[self.says]
+        gates = ", or if an arm does not pass the experiment's gates" * self.gated
         return (
-            f"experiment {self.experiment().name}, {', '.join(self.arms)}: {self.of}; supported "
-            f"if {what} lie within {yes}, opposite if within {no}, else inconclusive"
-            + "; so too if an arm does not pass the experiment's gates"
-            * (not self.each)
+            f"experiment {self.experiment().name}, {', '.join(self.arms)}: {self.of}; supported if "
+            f"all intervals, at the level of the comparisons, lie {side}, opposite if {other}, "
+            f"inconclusive if one lies on neither side{gates}"
         )
 
     def finding(self, found: compare.Verdicts | None = None) -> Finding:
@@ -56,36 +65,30 @@ class Level:
         found = found or compare.recorded(self.experiment())
         if found is None:
             return Finding("not yet tested")
-        gates = () if self.each else found.plan.gates
-        for gate in gates:
-            for arm in self.arms:
-                if not gate.passed(found.few if gate.by_heart else found.frame, arm):
-                    return Finding("inconclusive", reason=f"Gate failed: {arm} {gate.fails}.")
-        bars, ends = {}, []
+        if self.gated and (failed := found.gate(self.arms)):
+            return Finding("inconclusive", reason=failed)
+        values = {arm: self._values(found.frame, arm) for arm in self.arms}
+        if lost := [arm for arm, of_arm in values.items() if not np.isfinite(of_arm).all()]:
+            return Finding("inconclusive", reason=f"A run of {' or '.join(lost)} diverged.")
         primary = sum(row.family == "primary" for row in found.rows.values())
         confidence = 1 - SHARED / (primary + len(self.arms))
-        for arm in self.arms:
-            values = final(found.frame, arm, self.metric)
-            values /= self.unit(found.frame.loc[found.frame.arm == arm, "options"].iloc[0])
-            bars[arm] = interval(values, confidence)
-            ends.append(
-                (values.min(), values.max()) if self.each else (bars[arm].low, bars[arm].high)
-            )
+        bars = {arm: interval(of_arm, confidence) for arm, of_arm in values.items()}
         said = ", ".join(f"{arm} {bar:.3g}" for arm, bar in bars.items())
         seeds = next(iter(bars.values())).n
-        evidence = f"{self.of.capitalize()} ({seeds} seeds, {confidence:.2%} intervals): {said}."
-        shown = {
-            "numbers": {arm: bar.mean for arm, bar in bars.items()},
-            "table": tuple(
+        return shared(
+            (stands(bar.low, bar.high, self.between, self.says) for bar in bars.values()),
+            f"{self.of.capitalize()} ({seeds} seeds, {confidence:.2%} intervals): {said}.",
+            "Not all lie in one of the rule's ranges.",
+            numbers={arm: bar.mean for arm, bar in bars.items()},
+            table=tuple(
                 {"comparison": arm, "n": str(bar.n), "interval": f"{bar:.3g}"}
                 for arm, bar in bars.items()
             ),
-        }
-        for verdict, ranges in (("supported here", self.yes), ("opposite here", self.no)):
-            if all(any(a < low and high < b for a, b in ranges) for low, high in ends):
-                return Finding(verdict, evidence, **shown)
-        reason = "Not all lie in one of the rule's ranges."
-        return Finding("inconclusive", evidence, reason=reason, **shown)
+        )
+
+    def _values(self, frame: DataFrame, arm: str) -> Series:
+        options = frame.loc[frame.arm == arm, "options"].iloc[0]
+        return final(frame, arm, self.metric) / self.unit(options)
 
 
 PLAIN = ("none", "batch", "layer")
@@ -96,17 +99,15 @@ LEVELS = (
         "learns-online/digits",
         "A network with layer normalization learns the digits online, one case an update.",
         *("03", lambda: get("batch_size"), ("layer-1",), "best_test_error", TEST_ERROR),
-        yes=((-1, 10),),
-        no=((89.9, math.inf),),
-        each=True,
+        between=(10, 89.9),
+        gated=False,
     ),
     Level(
         "learns-online/mnist",
         "A network with layer normalization learns MNIST online, one case an update.",
         *("19", lambda: get("mnist"), ("layer-1",), "best_test_error", TEST_ERROR),
-        yes=((-1, 20),),
-        no=((89.9, math.inf),),
-        each=True,
+        between=(20, 89.9),
+        gated=False,
     ),
     *(
         Level(
@@ -115,8 +116,7 @@ LEVELS = (
             "problem for an LSTM with layer normalization.",
             *("09", lambda study=study: get(study), ("paper",)),
             *("longer_loss", "the loss at twice the length, as a share of that of guessing"),
-            yes=((-1, 0.1),),
-            no=((0.5, math.inf),),
+            between=(0.1, 0.5),
             unit=guess,
         )
         for study, task in (("adding", "the adding problem"), ("copy_memory", "the copy task"))
@@ -127,8 +127,7 @@ LEVELS = (
         "other units of their layer.",
         *("20", lambda: get("convnet"), PLAIN, "border_active"),
         f"how often the ReLU is on, {BORDER}",
-        yes=((-math.inf, 0.5),),
-        no=((0.5, math.inf),),
+        between=(0.5, 0.5),
     ),
     Level(
         "border-units-differ/convnet",
@@ -136,8 +135,8 @@ LEVELS = (
         "their layer: a variance less than half or more than twice as large.",
         *("20", lambda: get("convnet"), PLAIN, "border_variance"),
         f"the variance of the summed input over the cases {BORDER}",
-        yes=((-math.inf, 0.5), (2, math.inf)),
-        no=((0.5, 2),),
+        between=(0.5, 2),
+        says="outside",
     ),
 )
 

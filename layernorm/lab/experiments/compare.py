@@ -7,15 +7,16 @@ interval is Student's t over the seeds' differences; the comparisons of a family
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain, combinations, product
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from layernorm.lab import records
-from layernorm.lab.analysis.statistics import Interval, interval, needed, sign_flip
+from layernorm.lab.analysis.statistics import interval, needed, sign_flip
 from layernorm.lab.experiments.contrasts import Comparison, Comparisons, difference
 from layernorm.lab.experiments.judged import INCONCLUSIVE, Judged, verdict
 
@@ -29,6 +30,7 @@ NARROW = 0.7  # the half-width that is planned for, in margins
 SIGNS = 10  # seeds that an exact sign-flip test needs
 
 
+@dataclass(eq=False)
 class Verdicts(Mapping[str, Judged]):
     """A plan's comparisons by name, each judged when it is asked for.
 
@@ -37,25 +39,21 @@ class Verdicts(Mapping[str, Judged]):
     arm for which an arm's rate was tuned, if that is another. `original`: the paper's experiment.
     """
 
-    def __init__(
-        self,
-        plan: Comparisons,
-        frame: DataFrame,
-        few: DataFrame,
-        arms: Iterable[str],
-        seeds: Sequence[int],
-        *,
-        first: int | None = None,
-        next_best: DataFrame | None = None,
-        rate_of: Mapping[str, str] | None = None,
-        original: Original | None = None,
-    ) -> None:
-        self.plan, self.frame, self.few, self.first = plan, frame, few, first
-        self.arms, self.seeds = tuple(arms), tuple(seeds)
-        self.next_best, self.rate_of = next_best, rate_of or {}
-        self.original = original
-        self.rows = {row.name: row for row in plan.rows if set(row.arms) <= set(self.arms)}
-        self._judged: dict[str, Judged] = {}
+    plan: Comparisons
+    frame: DataFrame
+    few: DataFrame
+    arms: Collection[str]
+    seeds: Sequence[int]
+    first: int | None = None
+    next_best: DataFrame | None = None
+    rate_of: Mapping[str, str] = field(default_factory=dict)
+    original: Original | None = None
+    _judged: dict[str, Judged] = field(default_factory=dict, init=False, repr=False)
+
+    @cached_property
+    def rows(self) -> dict[str, Comparison]:
+        """The comparisons among the arms."""
+        return {row.name: row for row in self.plan.rows if set(row.arms) <= set(self.arms)}
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -69,10 +67,9 @@ class Verdicts(Mapping[str, Judged]):
             one, *others = (self._judge(row, frame) for frame in self._frames(row))
             otherwise = {other.verdict for other in others} - {INCONCLUSIVE, one.verdict}
             if otherwise and one.verdict != INCONCLUSIVE:
-                said = (
-                    f"At a learning rate that tuning cannot tell from the best, it is {one.verdict}"
-                )
-                one = replace(one, problem=f"{said}, at another {' or '.join(sorted(otherwise))}.")
+                said = "At a learning rate that tuning cannot tell from the best, it is"
+                other = " or ".join(sorted(otherwise))
+                one = replace(one, problem=f"{said} {one.verdict}, at another {other}.")
             self._judged[name] = one
         return self._judged[name]
 
@@ -83,22 +80,21 @@ class Verdicts(Mapping[str, Judged]):
             return len(self.seeds)
         if row.family != "primary":
             return min(EXPLORED, len(self.seeds))
-        seeds = self.seeds[: self.first]
-        if self._lack(row, self.frame, seeds):
+        first = self.seeds[: self.first]
+        if self._lack(row, self.frame, first):
             return None
-        values = self._values(row, self.frame, seeds)
+        values = self._values(row, self.frame, first)
         if not np.isfinite(values).all():
             return self.first
-        half_width = NARROW * row.margin.size
-        return needed(values, half_width, self._confidence(row), len(self.seeds))
+        return needed(values, NARROW * row.margin.size, self._confidence(row), len(self.seeds))
 
-    def share(self, row: Comparison) -> str:
-        """The least and the most updates of the runs of a comparison, as fractions of those of the
-        paper; "" where it does not say how many it made, or there are no runs."""
-        options = self.frame[self.frame.arm.isin(row.arms)].drop_duplicates("arm").options
-        shares = [self.original and self.original.share(each) for each in options]
-        known = sorted(share for share in shares if share is not None)
-        return " to ".join(dict.fromkeys(f"{share:.2%}" for share in (*known[:1], *known[-1:])))
+    def gate(self, arms: Iterable[str], frame: DataFrame | None = None) -> str:
+        """The first gate that one of the arms fails, in words; "" where there is none."""
+        frame = self.frame if frame is None else frame
+        for gate, arm in product(self.plan.gates, arms):
+            if not gate.passed(self.few if gate.by_heart else frame, arm):
+                return f"Gate failed: {arm} {gate.fails}."
+        return ""
 
     def _confidence(self, row: Comparison) -> float:
         return self.plan.confidence(row.family, self.arms)
@@ -108,12 +104,10 @@ class Verdicts(Mapping[str, Judged]):
         import pandas
 
         yield self.frame
-        if self.next_best is None:
-            return
+        again = set() if self.next_best is None else set(self.next_best.arm) & {*row.arms}
         tuned = {arm: self.rate_of.get(arm, arm) for arm in row.arms}
-        again = sorted({tuned[arm] for arm in row.arms if arm in set(self.next_best.arm)})
-        choices = (combinations(again, n + 1) for n in range(len(again)))
-        for chosen in chain.from_iterable(choices):
+        rates = sorted({tuned[arm] for arm in again})
+        for chosen in (some for n in range(len(rates)) for some in combinations(rates, n + 1)):
             arms = [arm for arm in row.arms if tuned[arm] in chosen]
             best = self.frame[~self.frame.arm.isin(arms)]
             yield pandas.concat([best, self.next_best[self.next_best.arm.isin(arms)]])
@@ -127,30 +121,28 @@ class Verdicts(Mapping[str, Judged]):
             return difference(frame, row.contrast).reindex(list(seeds))
 
     def _judge(self, row: Comparison, frame: DataFrame) -> Judged:
-        confidence = self._confidence(row)
+        one = Judged(row, self._confidence(row))
         seeds = self.seeds[: self.count(row)]
         lack = self._lack(row, frame, seeds)
         if lack or len(seeds) < 2:
-            missing = f"Runs are missing: {', '.join(lack) or 'one seed has no interval'}."
-            return Judged(row, confidence, None, missing)
+            missing = ", ".join(lack) or "one seed has no interval"
+            return replace(one, problem=f"Runs are missing: {missing}.")
         values = self._values(row, frame, seeds)
-        found = None
-        if np.isfinite(values).all():
-            found = interval(values, confidence, self.first if row.family == "primary" else None)
+        if finite := np.isfinite(values).all():
+            first = self.first if row.family == "primary" else None
+            found, half = interval(values, one.confidence, first), row.margin.resolution
             if np.ptp(values) == 0:
-                half, at = row.margin.resolution, found.mean
-                found = Interval(at, at - half, at + half, found.n)
-        for gate, arm in product(self.plan.gates, row.arms):
-            if not gate.passed(self.few if gate.by_heart else frame, arm):
-                return Judged(row, confidence, found, f"Gate failed: {arm} {gate.fails}.")
-        if found is None:
+                found = replace(found, low=found.mean - half, high=found.mean + half)
+            one = replace(one, difference=found)
+        if failed := self.gate(row.arms, frame):
+            return replace(one, problem=failed)
+        if not finite:
             infinite = f"A run of {' or '.join(row.arms)} diverged or has no finite value."
-            return Judged(row, confidence, None, infinite)
-        judged = Judged(row, confidence, found)
-        if row.plateau and not _signs_agree(judged, values):
+            return replace(one, problem=infinite)
+        if row.plateau and not _signs_agree(one, values):
             disagree = f"An exact sign-flip test of at least {SIGNS} seeds does not agree."
-            return replace(judged, problem=disagree)
-        return judged
+            return replace(one, problem=disagree)
+        return one
 
 
 def _signs_agree(judged: Judged, values: Series) -> bool:
@@ -172,17 +164,13 @@ def recorded(experiment: Any, plan: Comparisons | None = None) -> Verdicts | Non
     scale = experiment.current(plan.profile)
     plan = scale.comparisons or plan
     profiles = (plan.profile, plan.by_heart, f"{plan.profile}_next_best")
-    runs, few, next_best = (records.runs(experiment.name, profile) for profile in profiles)
+    runs, *beside = (records.runs(experiment.name, profile) for profile in profiles)
     if not runs:
         return None
     return Verdicts(
-        plan,
-        records.tidy(runs),
-        records.tidy(few),
-        scale.arms,
-        scale.seeds,
+        *(plan, records.tidy(runs), records.tidy(beside[0]), scale.arms, scale.seeds),
         first=scale.first,
-        next_best=records.tidy(next_best) if next_best else None,
+        next_best=records.tidy(beside[1]),
         rate_of=experiment.rate_of,
         original=experiment.original,
     )

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
-
 from layernorm.lab.analysis.statistics import Interval
 from layernorm.lab.experiments.contrasts import Comparison
 
-INCONCLUSIVE, DEPENDS, NOT_BETTER = "inconclusive", "depends", "not better here"
+SUPPORTED, OPPOSITE, NOT_BETTER = "supported here", "opposite here", "not better here"
+INCONCLUSIVE, DEPENDS = "inconclusive", "depends"
 EXPLORATORY = "exploratory"  # shown with its interval, and no verdict
 
 
 def verdict(low: float, high: float, margin: float, says: str = "better") -> str:
     """The verdict on a statement by the interval of a difference, better when negative."""
     if low > margin or (high < -margin and says == "same"):
-        return "opposite here"
+        return OPPOSITE
     if high < -margin or (high <= margin and says == "not worse"):
-        return "supported here"
+        return SUPPORTED
     if -margin <= low and high <= margin:
-        return "supported here" if says == "same" else "no difference here"
+        return SUPPORTED if says == "same" else "no difference here"
     return NOT_BETTER if low >= -margin and says == "better" else INCONCLUSIVE
+
+
+def of_ratio(low: float, high: float, margin: float, says: str, inverse: bool = False) -> str:
+    """`verdict` on a ratio, better when below 1, or on its inverse, in logarithms."""
+    low, high = math.log(low), math.log(high)
+    return verdict(*((-high, -low) if inverse else (low, high)), math.log(margin), says)
 
 
 def together(verdicts: Iterable[str]) -> str:
@@ -31,8 +37,20 @@ def together(verdicts: Iterable[str]) -> str:
     found = set(verdicts)
     if len(found) == 1 or INCONCLUSIVE in found:
         return INCONCLUSIVE if INCONCLUSIVE in found else found.pop()
-    one_side = found in ({NOT_BETTER, "no difference here"}, {NOT_BETTER, "opposite here"})
+    one_side = found in ({NOT_BETTER, "no difference here"}, {NOT_BETTER, OPPOSITE})
     return NOT_BETTER if one_side else DEPENDS
+
+
+def stands(low: float, high: float, between: tuple[float, float], says: str) -> str:
+    """The verdict on where the value of an interval stands: `says` "below" or "above" a range, or
+    "outside" it on either side. The opposite is the other side, or inside; between is undecided."""
+    middle, margin = (between[0] + between[1]) / 2, (between[1] - between[0]) / 2
+    low, high = low - middle, high - middle
+    if says == "outside":
+        alike = verdict(low, high, margin, "same")
+        return {SUPPORTED: OPPOSITE, OPPOSITE: SUPPORTED}.get(alike, INCONCLUSIVE)
+    found = verdict(-high, -low, margin) if says == "above" else verdict(low, high, margin)
+    return found if found in (SUPPORTED, OPPOSITE) else INCONCLUSIVE
 
 
 @dataclass(frozen=True)
@@ -55,20 +73,17 @@ class Judged:
 
     def margins(self) -> tuple[float, float]:
         """From which margin to which the verdict would be the same."""
-        edges = sorted({0.0, abs(self.difference.low), abs(self.difference.high), np.inf})
-        same = [
-            span
-            for span in pairwise(edges)
-            if self._at(min(sum(span) / 2, span[0] + 1)) == self.verdict
-        ]  # they follow each other
-        return same[0][0], same[-1][1]
+        edges = sorted({0.0, abs(self.difference.low), abs(self.difference.high), math.inf})
+        middles = {span: min(sum(span) / 2, span[0] + 1) for span in pairwise(edges)}
+        same = [span for span, at in middles.items() if self._at(at) == self.verdict]
+        return same[0][0], same[-1][1]  # they follow each other
 
     def reach(self) -> str:
         """`margins` in words; "" where there is no verdict."""
-        if self.problem or self.difference is None or self.verdict == EXPLORATORY:
+        if self.problem or self.verdict == EXPLORATORY:
             return ""
         low, high = self.margins()
-        return f"{low:.3g} to " + (f"{high:.3g}" if high < np.inf else "any")
+        return f"{low:.3g} to " + (f"{high:.3g}" if high < math.inf else "any")
 
     def notes(self) -> list[str]:
         """The margins of this verdict; of an open one also its sign, and what may still be."""
@@ -76,7 +91,7 @@ class Judged:
             return []
         m, d = self.row.margin.size, self.difference
         low, high = self.margins()
-        span = [f"from {low:.3g}"] * (low > 0) + [f"up to {high:.3g}"] * (high < np.inf)
+        span = [f"from {low:.3g}"] * (low > 0) + [f"up to {high:.3g}"] * (high < math.inf)
         said = [f"for margins {' '.join(span)}" if span else "for any margin"]
         if self.verdict == INCONCLUSIVE:
             said += ["below 0"] * (d.high < 0) + ["above 0"] * (d.low > 0)

@@ -296,7 +296,7 @@ class Sweep:
             self.scale.arms,
             self.seeds,
             first=self.first,
-            next_best=records.tidy(next_best) if next_best else None,
+            next_best=records.tidy(next_best),
             rate_of=self.plan.rate_of,
         )
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas
 
     from layernorm.lab.experiments.box import Box
+    from layernorm.lab.experiments.contrasts import Comparison
     from layernorm.lab.experiments.experiment import Experiment
     from layernorm.lab.experiments.judged import Judged
 
@@ -94,7 +95,7 @@ def box(experiment: Experiment, arm: str = "layer") -> Box:
     scale = experiment.current(plan.profile)
     options = experiment.config(plan.profile, arm, scale.seeds[0]).options
     ours = options.model_dump()
-    share = paper.share(ours)
+    made = paper.share(ours)
     found = compare.recorded(experiment)
     if found is None:
         results = ["not measured yet"]
@@ -108,7 +109,7 @@ def box(experiment: Experiment, arm: str = "layer") -> Box:
         "setup": (paper.setup, ", ".join(f"{name} {ours[name]}" for name in paper.shown)),
         "updates": (
             f"{paper.updates:,}" if paper.updates else "not said",
-            f"{options.updates:,}" + (f" ({share:.2%} of the paper's)" if share else ""),
+            f"{options.updates:,}" + (f" ({made:.2%} of the paper's)" if made else ""),
         ),
         "seeds": (
             paper.seeds,
@@ -123,6 +124,15 @@ def _result(name: str, one: Judged) -> str:
     if one.difference is None:
         return f"{name}: {one.verdict}"
     return f"{name}: {one.difference:.2g} {one.row.margin.unit}, {one.verdict}"
+
+
+def share(found: compare.Verdicts, row: Comparison) -> str:
+    """The least and the most updates of the runs of a comparison, as fractions of those of the
+    paper; "" where it does not say how many it made, or there are no runs."""
+    options = found.frame[found.frame.arm.isin(row.arms)].drop_duplicates("arm").options
+    shares = [found.original and found.original.share(each) for each in options]
+    known = sorted(share for share in shares if share is not None)
+    return " to ".join(dict.fromkeys(f"{share:.2%}" for share in (*known[:1], *known[-1:])))
 
 
 def _numbers(counts: Iterable[int]) -> str:
@@ -143,7 +153,7 @@ def table(found: compare.Verdicts, *names: str) -> pandas.DataFrame:
             "margin": f"{one.row.margin.size:g} {one.row.margin.unit}",
             "verdict": one.verdict,
             "same for margins": one.reach(),
-            "of the paper's updates": found.share(one.row),
+            "of the paper's updates": share(found, one.row),
         }
         for name, one in ((name, found[name]) for name in names or found)
     }

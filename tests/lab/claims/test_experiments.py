@@ -3,6 +3,7 @@
 import math
 from inspect import getclosurevars, unwrap
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pandas
@@ -277,24 +278,45 @@ def test_seconds_on_the_digits_are_updates_times_their_recorded_time(made, monke
 
 @pytest.mark.parametrize("level", levels.LEVELS, ids=lambda level: level.id)
 def test_a_level_is_reached_by_all_arms_or_it_is_not(level, made):
-    (low, high), *_ = level.yes
-    (other, top), *_ = level.no
-    good, bad = (
-        max(low, 0) + 0.1 * min(high, 1),
-        min(max(other, 0) + 1.0, other + (top - other) / 2),
+    low, high = level.between
+    inside, below, above = (low + high) / 2, low / 2, 2 * high
+    good, bad = (above, inside) if level.says == "outside" else (below, above)
+    runs = made(level.experiment(), level.arms)
+    unit = level.unit(runs.options(level.arms[0]))
+
+    def decided(value, *arms):
+        runs.values |= {(arm, level.metric): value * unit for arm in arms}
+        return claims.decide(level.id)
+
+    assert decided(below, *level.arms).verdict == "supported here"
+    assert decided(good, *level.arms).verdict == "supported here"
+    assert decided(bad, *level.arms).verdict == "opposite here"
+    mixed = decided(good, level.arms[0]).verdict
+    assert mixed == ("depends" if len(level.arms) > 1 else "supported here")
+    if level.says == "below" and low < high:
+        assert decided(inside, level.arms[0]).verdict == "inconclusive"
+    assert decided(math.inf, level.arms[0]).reason == f"A run of {level.arms[0]} diverged."
+    runs.few[level.arms[-1]] = 50.0
+    assert decided(good, *level.arms).verdict == (
+        "inconclusive" if level.gated else "supported here"
     )
-    for values, verdict in (
-        ([good] * len(level.arms), "supported here"),
-        ([bad] * len(level.arms), "opposite here"),
-    ):
-        runs = made(level.experiment(), level.arms)
-        unit = level.unit(runs.options(level.arms[0]))
-        runs.values |= {
-            (a, level.metric): v * unit for a, v in zip(level.arms, values, strict=True)
-        }
-        assert claims.decide(level.id).verdict == verdict
-        runs.values[level.arms[-1], level.metric] = (high if math.isfinite(high) else low) * unit
-        assert claims.decide(level.id).verdict == "inconclusive"
-        runs.few[level.arms[0]] = 50.0
-        gated = claims.decide(level.id).reason.startswith("Gate failed")
-        assert gated == (not level.each)
+
+
+def test_the_times_of_an_update_decide_by_their_range_over_batch_sizes(monkeypatch):
+    def runs(*ratios):
+        pairs = zip(("", "-4", "-1"), ratios, strict=True)
+        seconds = {f"{arm}{n}": s for n, r in pairs for arm, s in (("none", 2.0), ("layer", 2 * r))}
+        monkeypatch.setattr(
+            "layernorm.lab.records.runs",
+            lambda *asked: [
+                SimpleNamespace(config={"arm": arm}, timing={"seconds_per_update": s})
+                for arm, s in seconds.items()
+            ],
+        )
+        return claims.decide("slower-per-update/mnist").verdict
+
+    assert runs(1.06, 1.2, 1.3) == "supported here"
+    assert runs(0.96, 1.0, 1.04) == "no difference here"
+    assert runs(0.8, 0.9, 0.94) == "opposite here"
+    assert runs(0.9, 1.0, 1.04) == "not better here"
+    assert runs(0.99, 1.07, 1.08) == "inconclusive"

@@ -6,7 +6,8 @@ from itertools import product
 import pandas
 import pytest
 
-from layernorm.lab.experiments import compare, contrasts, report
+from layernorm.lab.analysis.statistics import Interval
+from layernorm.lab.experiments import contrasts, report
 from layernorm.lab.experiments.compare import Verdicts
 from layernorm.lab.experiments.contrasts import (
     Comparison,
@@ -18,7 +19,7 @@ from layernorm.lab.experiments.contrasts import (
     minus,
 )
 from layernorm.lab.experiments.experiment import Original
-from layernorm.lab.experiments.judged import Judged, together, verdict
+from layernorm.lab.experiments.judged import Judged, of_ratio, stands, together, verdict
 
 SUPPORTED, OPPOSITE, SAME = "supported here", "opposite here", "no difference here"
 NOT_BETTER, OPEN = "not better here", "inconclusive"
@@ -46,6 +47,39 @@ def test_each_cell_of_the_rule_and_its_borders(interval):
     assert tuple(verdict(*interval, 1.0, says) for says in contrasts.SAYS) == TABLE[interval]
 
 
+STANDS = {  # interval about the range 1 to 3: where below, above, outside is what is said
+    (-1.0, 0.999): (SUPPORTED, OPPOSITE, SUPPORTED),
+    (3.001, 5.0): (OPPOSITE, SUPPORTED, SUPPORTED),
+    (1.001, 2.999): (OPEN, OPEN, OPPOSITE),
+    (0.999, 1.001): (OPEN, OPEN, OPEN),
+    (2.0, 3.001): (OPEN, OPEN, OPEN),
+    (0.0, 4.0): (OPEN, OPEN, OPEN),
+}
+
+
+@pytest.mark.parametrize("interval", STANDS)
+def test_a_value_stands_on_one_side_of_a_range_or_is_open(interval):
+    found = tuple(stands(*interval, (1.0, 3.0), says) for says in ("below", "above", "outside"))
+    assert found == STANDS[interval]
+
+
+def test_at_a_single_level_there_is_nothing_between():
+    ends = ((0.1, 0.4), (0.6, 0.7), (0.4, 0.6))
+    found = [stands(*interval, (0.5, 0.5), "below") for interval in ends]
+    assert found == [SUPPORTED, OPPOSITE, OPEN]
+
+
+def test_a_ratio_is_judged_in_logarithms():
+    """0.9 lies inside a margin of 1.1, below 1/1.1; 1.2 beyond it."""
+    assert of_ratio(0.91, 1.09, 1.1, "better") == SAME
+    assert of_ratio(0.80, 0.90, 1.1, "better") == SUPPORTED
+    assert of_ratio(0.80, 0.92, 1.1, "better") == OPEN
+    assert of_ratio(0.80, 1.09, 1.1, "not worse") == SUPPORTED
+    assert of_ratio(1.11, 1.20, 1.1, "better") == OPPOSITE
+    assert of_ratio(1.11, 1.20, 1.1, "better", inverse=True) == SUPPORTED
+    assert of_ratio(0.95, 1.20, 1.1, "better", inverse=True) == OPEN
+
+
 @pytest.mark.parametrize(
     ("conditions", "expected"),
     [
@@ -70,7 +104,7 @@ def test_conditions_share_a_verdict_or_it_depends(conditions, expected):
 
 def judged(low, high, margin=1.0, says="better"):
     row = Comparison("a - b", less("a", "b", "loss"), Margin(margin, "nats", "", ""), says=says)
-    return Judged(row, 0.95, compare.Interval((low + high) / 2, low, high, 5))
+    return Judged(row, 0.95, Interval((low + high) / 2, low, high, 5))
 
 
 ENDS = (-3.0, -1.5, -0.2, 0.0, 0.3, 1.2, 2.5)
@@ -375,7 +409,7 @@ def test_how_much_of_the_papers_updates_a_run_makes(updates, size, options, shar
     frame = table({"a": (1.0, 1.2), "b": (3.0, 3.1)}, options=options)
     plan = Comparisons(rows, gates=())
     found = Verdicts(plan, frame, frame, ("a", "b"), range(2), original=paper)
-    assert found.share(rows[0]) == ("" if share is None else f"{share:.2%}")
+    assert report.share(found, rows[0]) == ("" if share is None else f"{share:.2%}")
     shown = report.table(found).loc["a - b"]
     assert shown["n"] == 2
     assert ("of the paper's updates" in shown) == (share is not None)

@@ -15,7 +15,7 @@ from lab.benchmarks.benching import ROOT
 from layernorm.lab import claims, records
 from layernorm.lab.benchmarks import elsewhere, on_gpu, speeds
 from layernorm.lab.benchmarks.measure.recording import record_of
-from layernorm.lab.benchmarks.training.models import SUBJECTS
+from layernorm.lab.benchmarks.training.subjects import SUBJECTS
 from layernorm.lab.gpu.steps import STEPS
 from layernorm.lab.records import published
 

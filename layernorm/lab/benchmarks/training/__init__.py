@@ -5,6 +5,6 @@ training.table(measure(case))
 """
 
 from layernorm.lab.benchmarks.training.case import TrainingCase, plan, recorded, table
-from layernorm.lab.benchmarks.training.models import SUBJECTS, make_update
+from layernorm.lab.benchmarks.training.subjects import SUBJECTS, make_update
 
 __all__ = ["SUBJECTS", "TrainingCase", "make_update", "plan", "recorded", "table"]

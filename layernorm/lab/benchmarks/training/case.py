@@ -16,7 +16,7 @@ from layernorm.lab.benchmarks.measure.case import Case, Row, Shape, Trial
 from layernorm.lab.benchmarks.measure.resume import Plan
 from layernorm.lab.benchmarks.measure.table import Table, megabytes, ratio, shape
 from layernorm.lab.benchmarks.measure.words import device_of, one_of, some_of
-from layernorm.lab.benchmarks.training.models import (
+from layernorm.lab.benchmarks.training.subjects import (
     CASES,
     CLASSES,
     EPS,
