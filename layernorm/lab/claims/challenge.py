@@ -119,9 +119,9 @@ def _experiment(id: str, seeds: tuple[int, ...], root: Path, workers, progress):
         experiment, plan, said, rows = experiments.ROWS[id]
         rows = [*(row for row in plan.rows if row.name in said.given), *rows]
         arms = tuple(dict.fromkeys(arm for row in rows for arm in row.arms))
-    count = len(experiment.current(plan.profile).seeds)
+    count = len(experiment.profile(plan.profile).seeds)
     seeds = seeds or tuple(range(FIRST, FIRST + count))
-    sweep = Sweep(experiment.name, plan.profile, arms, seeds, published=True)
+    sweep = Sweep(experiment.name, plan.profile, arms, seeds)
     outcome = carry_out(sweep, workers=workers, root=root, progress=progress)
     for failure in outcome.failed.values():
         reason = " ".join(failure.reason.split())

@@ -25,7 +25,7 @@ SAYS = {
 
 def rule(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comparison]) -> str:
     """The rule of a claim in words, made from its rows and the plan of its published runs."""
-    scale = experiment.current(plan.profile)
+    scale = experiment.profile(plan.profile)
     plan = scale.comparisons or plan
     confidence = plan.confidence(rows[0].family, scale.arms)
     count = round(0.05 / (1 - confidence))

@@ -161,7 +161,7 @@ def recorded(experiment: Any, plan: Comparisons | None = None) -> Verdicts | Non
     """An experiment's main comparisons, or another of its `plans`, on the runs that decide its
     claims; None where there are none."""
     plan = plan or experiment.comparisons
-    scale = experiment.current(plan.profile)
+    scale = experiment.profile(plan.profile)
     plan = scale.comparisons or plan
     profiles = (plan.profile, plan.by_heart, f"{plan.profile}_next_best")
     runs, *beside = (records.runs(experiment.name, profile) for profile in profiles)

@@ -101,7 +101,7 @@ def confirm(
             f"{name} holds timings, which no second run repeats: measure again with "
             "`layernorm bench`"
         )
-    sweep = Sweep(name, profile, by_heart=False, published=True)
+    sweep = Sweep(name, profile, by_heart=False)
     Sweep(name, profile, tuple(arms), by_heart=False)  # refuses what is not there
     with records.published_only():
         done = finished(name)

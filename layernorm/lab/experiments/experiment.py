@@ -54,7 +54,6 @@ class Profile:
     comparisons alone have one tuning seed and at most five others.
 
     `comparisons`: its own, where it asks something else than the experiment's main profile.
-    `before`: the plan of the runs that are published until those of this one are.
     """
 
     arms: tuple[str, ...] = ()
@@ -66,7 +65,6 @@ class Profile:
     tuning_share: float = 1.0
     first: int | None = None
     comparisons: Comparisons | None = None
-    before: Profile | None = None
 
 
 @dataclass(frozen=True)
@@ -148,7 +146,8 @@ class Experiment:
                 raise ValueError(f"{name} must be a metric of validation examples, got {metric!r}")
         if tuned_on != self.tuned_on and tuned_on not in self.averaged:
             raise ValueError(f"averaged must hold {tuned_on!r}, which learning rates depend on")
-        profiles = {name: self._with_arms(profile) for name, profile in self.profiles.items()}
+        every = tuple(self.arms)
+        profiles = {n: replace(p, arms=p.arms or every) for n, p in self.profiles.items()}
         object.__setattr__(self, "profiles", profiles)
         for profile in profiles.values():
             for arm in (*profile.arms, *profile.of_arm):
@@ -157,22 +156,9 @@ class Experiment:
             for arm in (arm for row in plan.rows for arm in row.arms):
                 known("arm", arm, self.arms)
 
-    def _with_arms(self, profile: Profile) -> Profile:
-        before = profile.before and self._with_arms(profile.before)
-        return replace(profile, arms=profile.arms or tuple(self.arms), before=before)
-
     def profile(self, name: str) -> Profile:
         """Raises `ValueError` for an unknown one."""
         return self.profiles[known("profile", name, self.profiles)]
-
-    def current(self, name: str) -> Profile:
-        """The plan of a profile's published runs: `before`, until there are some of its own."""
-        profile = self.profile(name)
-        if profile.before is None:
-            return profile
-        with records.published_only():
-            seeds = {run.config["seed"] for run in records.runs(self.name, name)}
-        return profile if seeds & {*profile.seeds} else profile.before
 
     def compared(self, profile: str) -> Comparisons:
         """The comparisons of a profile's runs."""

@@ -30,7 +30,7 @@ class Sweep:
     from the best in `<profile>_next_best`. Seeds are planned in two stages where the profile says
     so, unless others are given. `arms` and `seeds` default to the plan's; `options` override it for
     every run; a `learning_rate` among them leaves nothing to tune. `by_heart=False`: without the
-    runs by heart. `published=True`: as the published runs were planned (`Experiment.current`).
+    runs by heart.
 
     Raises `ValueError` for an unknown experiment, profile, arm or option, a value that does not
     fit, an arm or seed that is given twice, and a seed of the tuning.
@@ -42,7 +42,6 @@ class Sweep:
     seeds: tuple[int, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
     by_heart: bool = True
-    published: bool = False
 
     def __post_init__(self) -> None:
         for arm in self.arms:
@@ -66,8 +65,7 @@ class Sweep:
 
     @cached_property
     def scale(self) -> Profile:
-        choose = self.plan.current if self.published else self.plan.profile
-        return choose(self.profile)
+        return self.plan.profile(self.profile)
 
     @property
     def compared(self) -> Comparisons:

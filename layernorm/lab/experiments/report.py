@@ -92,7 +92,7 @@ def box(experiment: Experiment, arm: str = "layer") -> Box:
         raise ValueError(f"{experiment.name} repeats no experiment of the paper: it has no box")
 
     paper, plan = experiment.original, experiment.comparisons
-    scale = experiment.current(plan.profile)
+    scale = experiment.profile(plan.profile)
     options = experiment.config(plan.profile, arm, scale.seeds[0]).options
     ours = options.model_dump()
     made = paper.share(ours)

@@ -42,7 +42,7 @@ def rates(name: str, profile: str = "book", arms: Sequence[str] = ()) -> dict[st
 
     Raises `ValueError` if an arm has none.
     """
-    sweep = Sweep(name, profile, tuple(arms), by_heart=False, published=True)
+    sweep = Sweep(name, profile, tuple(arms), by_heart=False)
     with records.published_only():
         there = finished(name)
     found = {arm: sweep.rate(there, arm) for arm in sweep.arms}

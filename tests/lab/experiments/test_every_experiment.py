@@ -200,17 +200,9 @@ def test_every_plan_follows_the_rules(name):
 def test_published_runs_of_a_study_are_those_that_its_plan_asks_for(name):
     with records.published_only():
         done = finished(name)
-    sweep = Sweep(name, "book", published=True)
+    sweep = Sweep(name, "book")
     assert sweep.wanted(done) == []
     assert len(sweep.runs(done)) == sum(sweep.counts(done).values())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_plan_that_has_been_run_keeps_none_from_before(name):
-    """`current` is then the plan itself, so that what was before it can be taken out."""
-    experiment = get(name)
-    for profile_name, profile in experiment.profiles.items():
-        assert (experiment.current(profile_name) == profile) == (profile.before is None)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if get(name).original])

@@ -444,20 +444,6 @@ def test_a_record_that_lacks_a_metric_is_refused_by_name():
         report.arms(sweep, done)
 
 
-def test_a_plan_that_is_not_run_yet_is_the_one_before_for_what_is_published(plan, monkeypatch):
-    before = replace(toy_experiment.EXPERIMENT.profiles["book"], seeds=(0, 1))
-    plan("book", **TWO_STAGES, before=before)
-    of = toy_experiment.EXPERIMENT.config
-    published = [of_seed(of("book", "none", 0, learning_rate=0.1))]
-    monkeypatch.setattr(records, "runs", lambda *_: published)
-    assert Sweep("toy", "book", published=True).seeds == (0, 1)
-    assert Sweep("toy", "book", published=True).first is None
-    assert Sweep("toy", "book").seeds == TWO_STAGES["seeds"]
-    assert Sweep("toy", "book").first == TWO_STAGES["first"]
-    published.append(of_seed(of("book", "none", 10, learning_rate=0.1)))
-    assert Sweep("toy", "book", published=True).seeds == TWO_STAGES["seeds"]
-
-
 class Looked(dict):
     """Counts how often all runs are looked at."""
 
