@@ -20,8 +20,8 @@ import triton
 from torch import Tensor
 
 from layernorm.kernels import launch, speeds
+from layernorm.recurrent.gpu import persistent_kernels as kernels
 from layernorm.recurrent.gpu.choice import asked_for
-from layernorm.recurrent.gpu.persistent_kernels import backward_steps, forward_steps
 from layernorm.recurrent.gpu.step import Arrays, Gradients, Step, Weights, launch_options, start
 from layernorm.recurrent.variants import Form
 
@@ -126,7 +126,7 @@ def forward(
     tensors = (arrays.cells, arrays.before, y, h_n, c_n if form.cell else None, arrays.stats)
     options = {"EPS": eps, "ADD": form.terms < 2}
     order = ("PRODUCT", "GATED")
-    _launch(forward_steps, order, form, steps, arrays, weights, tensors, options)
+    _launch(kernels.forward_steps, order, form, steps, arrays, weights, tensors, options)
 
 
 def backward(
@@ -137,7 +137,7 @@ def backward(
     found, dh, around, dc = start(form, arrays, dy, dh_n, dc_n, batch)
     tensors = (arrays.cells, arrays.stats, dy, dh, around, dc, *found)
     order = ("GATED", "PRODUCT")
-    _launch(backward_steps, order, form, steps, arrays, weights, tensors, {})
+    _launch(kernels.backward_steps, order, form, steps, arrays, weights, tensors, {})
     return found, around.add_(dh), dc
 
 
@@ -153,7 +153,7 @@ def constants(cut: Cut, form: Form) -> dict:
 def _launch(kernel, order, form, steps, arrays, weights, tensors, options) -> None:
     """All steps at once; where programs cannot wait, one part of one step after the other."""
     count, batch, (width, units) = len(steps), steps[0].rows, weights.w.shape
-    shape = (units, width) if kernel is forward_steps else (width, units)
+    shape = (units, width) if kernel is kernels.forward_steps else (width, units)
     cut = _cut(weights.w, batch, *shape)
     options = options | launch_options(form, units, launch._accumulator(arrays.cells)[1])
     options |= constants(cut, form) | {"REVERSE": count > 1 and steps[0].at > 0}
