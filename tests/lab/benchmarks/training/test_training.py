@@ -14,7 +14,7 @@ from layernorm.cli import app
 from layernorm.lab.benchmarks import training
 from layernorm.lab.benchmarks.measure import MEASURED, measure, run
 from layernorm.lab.benchmarks.measure.timing import CpuTimer
-from layernorm.lab.benchmarks.training import SUBJECTS, TrainingCase, case, models
+from layernorm.lab.benchmarks.training import SUBJECTS, TrainingCase, case, subjects
 
 SMALL = {
     "mlp": (4, 6, 8, 16, 10),
@@ -29,7 +29,7 @@ CPU = [(model, name) for model in SUBJECTS for name, s in SUBJECTS[model].items(
 def small(monkeypatch):
     monkeypatch.setattr(case, "SHAPES", {model: (shape,) for model, shape in SMALL.items()})
     monkeypatch.setattr(case, "CASES", 8)
-    monkeypatch.setattr(models, "CASES", 8)
+    monkeypatch.setattr(subjects, "CASES", 8)
 
 
 def asked(model="mlp", subjects=("none", "layer/torch"), shape=None, **fields):
@@ -43,7 +43,7 @@ def quick(*arguments, timer=None, **fields):
 
 
 def judged(model, subject):
-    make = partial(models.make_update, subject, model, SMALL[model], "cpu", 0)
+    make = partial(subjects.make_update, subject, model, SMALL[model], "cpu", 0)
     verdict = case.judge(subject, make)
     return verdict.error, verdict.wrong
 
@@ -56,7 +56,7 @@ def test_an_update_is_the_definitions(model, name):
 
 def test_updates_go_on_to_learn():
     subject = SUBJECTS["mlp"]["layer/torch"]
-    update = models.make_update(subject, "mlp", SMALL["mlp"])
+    update = subjects.make_update(subject, "mlp", SMALL["mlp"])
     losses = [float(update()) for _ in range(200)]
     assert sum(losses[-20:]) < 0.8 * sum(losses[:20])
     batches = [update.cases() for _ in range(3)]
@@ -103,8 +103,8 @@ def test_a_wrong_step_is_named(optimizer, monkeypatch):
 
 def test_a_recurrent_batch_norm_with_another_eps_is_named():
     def make(shape):
-        layer = models.BatchNormLSTM(*shape[2:], eps=1.1e-5)
-        return models.Labelled(layer, shape[-1])
+        layer = subjects.BatchNormLSTM(*shape[2:], eps=1.1e-5)
+        return subjects.Labelled(layer, shape[-1])
 
     subject = SUBJECTS["lstm"]["batch/reference"]
     assert "is off by" in judged("lstm", replace(subject, make=make))[1]
@@ -228,7 +228,7 @@ def test_the_engine_is_timed_against_loops_written_by_hand(measured):
 
 
 def test_the_engine_makes_the_same_updates_and_is_looked_at_as_its_loop_does():
-    make = partial(models.make_update, model="engine", shape=SMALL["engine"])
+    make = partial(subjects.make_update, model="engine", shape=SMALL["engine"])
     bare, engine = (make(SUBJECTS["engine"][name]) for name in ("bare loop", "engine"))
     assert [bare().item() for _ in range(70)] == [engine().item() for _ in range(70)]
     assert engine.trainer.kept == 70 - engine.often
