@@ -16,7 +16,6 @@ from layernorm.lab.experiments import NAMES, get
 from layernorm.lab.experiments.attentive_reader.model import held_out
 from layernorm.lab.experiments.attentive_reader.plan import trivial_error
 from layernorm.lab.experiments.contrasts import difference
-from layernorm.lab.experiments.experiment import Experiment
 from layernorm.lab.experiments.studies import batch_size
 
 PLANS = {name: get(name) for name in NAMES}
@@ -103,7 +102,6 @@ def made(monkeypatch):
 
     def make(experiment, arms):
         runs = Runs(experiment, arms)
-        monkeypatch.setattr(Experiment, "current", Experiment.profile)  # the plan, run or not
         monkeypatch.setattr("layernorm.lab.records.runs", lambda name, profile: [profile])
         monkeypatch.setattr("layernorm.lab.records.tidy", lambda found: runs.table(found[0]))
         return runs

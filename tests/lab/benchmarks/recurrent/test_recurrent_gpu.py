@@ -10,8 +10,9 @@ from lab.benchmarks.benching import ticking
 
 from layernorm.lab.benchmarks.measure import measure
 from layernorm.lab.benchmarks.measure.table import place
-from layernorm.lab.benchmarks.recurrent import SUBJECTS, GpuCase
+from layernorm.lab.benchmarks.recurrent import GpuCase
 from layernorm.lab.benchmarks.recurrent.plan import gpu_plan
+from layernorm.lab.benchmarks.recurrent.subjects import LOOPS
 from layernorm.recurrent import LayerNormLSTM
 
 SHAPE = (4, 2, 3, 5)
@@ -45,8 +46,8 @@ class Faulty(LayerNormLSTM):
 
 
 def test_what_is_wrong_is_not_timed(monkeypatch):
-    faulty = replace(SUBJECTS["lstm"]["fused"], make=Faulty)
-    monkeypatch.setitem(SUBJECTS["lstm"], "fused", faulty)
+    faulty = replace(LOOPS["lstm"]["fused"], make=Faulty)
+    monkeypatch.setitem(LOOPS["lstm"], "fused", faulty)
     row = quick()["fused"]
     assert row.status.startswith("wrong: ")
     assert " is off by 0.001 of its size" in row.status
