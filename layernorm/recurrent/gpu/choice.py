@@ -1,4 +1,4 @@
-"""Which of the two loops over time is used, for those who compare them: `step` or `persistent`."""
+"""The choice between the loops over time, `step` and `persistent`, for those who compare them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -134,8 +134,7 @@ def backward(
         if form.cell:
             lstm_kernels.backward[(step.rows,)](
                 arrays.a, arrays.z[0] if arrays.z else None, *weights[1:], arrays.cells,
-                arrays.stats, dy, dh, around, dc, *found, step.at, dy.shape[1],
-                **options,
+                arrays.stats, dy, dh, around, dc, *found, step.at, dy.shape[1], **options,
             )  # fmt: skip
         else:
             gru_kernels.backward[(step.rows,)](
