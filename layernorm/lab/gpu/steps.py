@@ -105,10 +105,10 @@ STEPS: dict[str, Callable[[str], Plan]] = {  # after the tests; what was aimed f
 def absent(plan: Iterable[Case]) -> list[str]:
     """The implementations that cannot run a plan's operations here, and why."""
     plan = tuple(plan)
-    kinds = {case.operation for case in plan if case.benchmark == "recurrent"}
+    recurrent = any(case.benchmark == "recurrent" for case in plan)
     return [
         *norm_plans.absent(tuple(case for case in plan if hasattr(case, "source"))),
-        *recurrent_peers.absent(sorted(kinds)),
+        *(recurrent_peers.absent() if recurrent else []),
     ]
 
 

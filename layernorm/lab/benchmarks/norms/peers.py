@@ -3,7 +3,7 @@
 None is required: what is installed is found when a measurement begins. Written against Liger-Kernel
 0.6 to 0.8 (`liger_kernel.transformers.functional`), apex (`apex.normalization.fused_layer_norm`,
 2025), Transformer Engine 2 (`transformer_engine.pytorch.LayerNorm`, `RMSNorm`), QuACK 0.2 to 0.6
-(`quack.rmsnorm`, which has RMS normalization with a gradient, and `layernorm_fwd` without one),
+(`quack.rmsnorm`; versions without `layernorm_bwd` give layer normalization forward alone),
 flash-attn 2.8 (`flash_attn.ops.triton.layer_norm`) and cuDNN's frontend 1.8 (`cudnn`, forward).
 Another version may have other signatures; then the row says what it raised, as it does where a
 gradient is asked for that a library does not have.
@@ -111,10 +111,24 @@ def _quack_layer(module: ModuleType) -> Function:
             converted[id(tensor)] = tensor, tensor.detach().float().flatten()
         return converted[id(tensor)][1]
 
-    def implementation(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return module.layernorm_fwd(x.flatten(1), once(weight), once(bias), eps=EPS).view(x.shape)
+    class Norm(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor, *vectors: Tensor) -> Tensor:
+            if not any(ctx.needs_input_grad):
+                return module.layernorm_fwd(x, *vectors, eps=EPS)
+            y, rstd, mean = module.layernorm_fwd(
+                x, *vectors, eps=EPS, return_rstd=True, return_mean=True
+            )
+            ctx.save_for_backward(x, vectors[0], rstd, mean)
+            return y
 
-    return implementation
+        @staticmethod
+        def backward(ctx, dy: Tensor) -> tuple:
+            x, gain, rstd, mean = ctx.saved_tensors
+            dx, *sums = module.layernorm_bwd(x, gain, dy.contiguous(), rstd, mean)
+            return dx, *(total.to(x.dtype) for total in sums), None, None
+
+    return _rows(lambda x, weight, bias: Norm.apply(x, weight, bias, once(weight), once(bias)))
 
 
 def _cudnn_layer(module: ModuleType) -> Function:

@@ -116,7 +116,7 @@ def gpu_plan(device: str = "cuda", profile: str | None = "cuda") -> Plan:
         GpuCase(
             kind, shape, dtype, mode=mode, tf32=tf32, **common,
             implementations=(
-                *GpuCase.implementations, *one_kernel(shape, dtype), *peers.installed(kind)
+                *GpuCase.implementations, *one_kernel(shape, dtype), *peers.installed()
             ),
         )
         for kind, mode in both

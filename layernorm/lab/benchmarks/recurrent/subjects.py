@@ -86,6 +86,8 @@ SUBJECTS: dict[str, dict[str, Subject]] = {
         "script": Subject(_looped(loops.written_gru, 3, _GRU, True), loops.ln_gru),
         "definition": Subject(partial(LayerNormGRU, backend="reference"), loops.ln_gru),
         "plain loop": Subject(_looped(loops.gru, 3, _PLAIN), loops.gru, "none"),
+        "haste": Subject(peers.haste_norm_gru, peers.haste_gru),
+        "flashrnn": Subject(peers.FlashGRU, loops.gru, "none"),
     },
 }
 KINDS = tuple(SUBJECTS)
