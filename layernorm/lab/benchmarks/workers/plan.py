@@ -14,7 +14,15 @@ from layernorm.lab.benchmarks.workers.runs import RunsCase
 from layernorm.lab.benchmarks.workers.updates import UpdatesCase, parts_of
 
 WHAT = ("updates", "sweeps")
-WORKERS = ["implementation", "ms/update", "speed-up", "operations", "bytes", "gradient off by"]
+WORKERS = [
+    "batch",
+    "implementation",
+    "ms/update",
+    "speed-up",
+    "operations",
+    "bytes",
+    "gradient off by",
+]
 SWEEPS = ["runs", "implementation", "ms/run", "overhead, ms/run", "ratio [95% interval]"]
 
 
@@ -27,17 +35,19 @@ def plan(what: str | None = None, quick: bool = False, profile: str | None = Non
     names = some_of("what", what, WHAT, WHAT)
     few = {"rounds": 6} if quick else {}
     cases = {
-        "updates": UpdatesCase("digits", updates.SHAPE, profile=profile, **few),
-        "sweeps": RunsCase("runs", (runs.RUNS,), profile=profile, **few),
+        "updates": [
+            UpdatesCase("digits", shape, profile=profile, **few) for shape in updates.SHAPES
+        ],
+        "sweeps": [RunsCase("runs", (runs.RUNS,), profile=profile, **few)],
     }
-    return tuple(cases[name] for name in names)
+    return tuple(case for name in names for case in cases[name])
 
 
 def recorded(benchmark: str = "workers", profile: str = "cpu") -> list[Row]:
     """The rows of the records there are, in the order in which they are measured."""
     names = updates.NAMES if benchmark == "workers" else runs.NAMES
     found = resume.recorded(benchmark, profile)
-    return sorted(found, key=lambda row: (row.machine, names.index(row.implementation)))
+    return sorted(found, key=lambda row: (row.machine, row.shape, names.index(row.implementation)))
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
@@ -49,18 +59,20 @@ def tables(rows: Sequence[Row]) -> list[Table]:
 
 
 def speedup(row: Row, rows: Sequence[Row]) -> float | None:
-    """The time of one worker with the same method over that of several."""
-    ones = {(r.machine, r.method): r.seconds for r in rows if parts_of(r.implementation)[1] == 1}
-    one = ones.get((row.machine, row.method))
+    """The time of one worker with the same method and batch over that of several."""
+    alone = [r for r in rows if parts_of(r.implementation)[1] == 1]
+    ones = {(r.machine, r.shape, r.method): r.seconds for r in alone}
+    one = ones.get((row.machine, row.shape, row.method))
     return None if row.seconds is None or one is None else one / row.seconds
 
 
 def _update(row: Row, rows: Sequence[Row]) -> list[str]:
+    name = [str(row.shape[0]), row.implementation]
     if row.seconds is None:
-        return [row.implementation, row.status, "", "", "", ""]
+        return [*name, row.status, "", "", "", ""]
     faster, told = speedup(row, rows), row.options
     return [
-        row.implementation,
+        *name,
         f"{1e3 * row.seconds:.1f}",
         "" if faster is None else f"{faster:.2f}",
         f"{told['operations']}",

@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 KINDS = {"none": "none", "layer": "layer", "batch": "batch", "synchronized": "batch"}  # methods
 SIZES = (1, 2, 4)
 NAMES = tuple(f"{kind}/{n}" for kind in KINDS for n in SIZES if (kind, n) != ("synchronized", 1))
-SHAPE = (128, 64, 1000, 1000, 10)
+SHAPES = tuple((batch, 64, 1000, 1000, 10) for batch in (128, 1024))  # of small and large shards
 INPUTS, CLASSES, TRAINING = 64, 10, 1197  # of the digits
 EXACT = 1e-11  # of a gradient's length in float64: sums of a thousand terms, three layers
 SEED = 0

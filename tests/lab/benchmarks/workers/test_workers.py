@@ -85,14 +85,16 @@ def row(name, seconds, **fields):
 
 def test_the_tables():
     rows = [row("batch/1", 0.02), row("synchronized/2", 0.016), row("layer/2", 0.01)]
+    rows += [replace(row("batch/2", 0.1), shape=(16, *SMALL[1:]))]
     ends = {"ratio_low": 0.4, "ratio_high": 1.2}
     rows += [row("alone", 0.2, ratio=1.0), row("pool/1", 0.22, ratio=1.1, **ends)]
     rows += [row("pool/2", 0.1, ratio=0.5, **ends)]
     of_updates, of_sweeps = workers.tables(rows)
-    assert [line[:3] for line in of_updates.lines] == [
-        ["batch/1", "20.0", "1.00"],
-        ["synchronized/2", "16.0", "1.25"],  # over batch normalization by one
-        ["layer/2", "10.0", ""],  # nothing to compare with
+    assert [line[:4] for line in of_updates.lines] == [
+        ["8", "batch/1", "20.0", "1.00"],
+        ["8", "synchronized/2", "16.0", "1.25"],  # over batch normalization by one
+        ["8", "layer/2", "10.0", ""],  # nothing to compare with
+        ["16", "batch/2", "100.0", ""],  # nor with this batch
     ]
     assert [line[1:4] for line in of_sweeps.lines] == [
         ["alone", "50.0", ""],
