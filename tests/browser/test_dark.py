@@ -46,3 +46,10 @@ def test_the_front_pages_picture_is_dark(page, book):
     picture = colors(page.locator('img[src$="one-picture.svg"]'))
     assert picture[[8, 8, -9, -9], [8, -9, 8, -9]].max() < 40  # the page's ground is 18
     assert picture.max() > 200
+
+
+def test_a_picture_of_digits_is_light_ink_on_the_pages_ground(page, book):
+    page.goto(f"{book.as_uri()}/notebooks/17-draw.html")
+    picture = colors(page.locator("#fig-17-samples img"))
+    assert picture.mean() < 90  # most of it is ground: 18
+    assert picture.max() > 200
