@@ -52,3 +52,31 @@ def test_a_figure_has_the_pages_ground(page):
     picture = page.locator("div.cell_output figure:has(> img)").first.screenshot()
     corner = imread(io.BytesIO(picture), format="png")[8, 8, :3] * 255
     assert abs(corner - expected).max() <= 1
+
+
+def test_what_goes_on_sideways_says_so(page):
+    """A figure above its caption; code by fading, first to the right and at its end to the left."""
+    said = []
+    for figure in page.locator("div.cell_output figure:has(> img)").all():
+        figure.scroll_into_view_if_needed()
+        wide = figure.evaluate("(f) => f.scrollWidth > f.clientWidth")
+        hint = "(c) => parseFloat(getComputedStyle(c, '::before').fontSize) > 9"
+        assert figure.locator("figcaption").evaluate(hint) == wide
+        said.append(wide)
+    assert any(said)
+
+    code = page.locator("div.cell_input pre").all()
+    wide = next(c for c in code if c.evaluate("(c) => c.scrollWidth > c.clientWidth + 150"))
+    whole = next(
+        c for c in code if c.evaluate("(c) => 0 < c.clientWidth && c.scrollWidth == c.clientWidth")
+    )
+    faded = """(c) => ['left', 'right'].map(
+        (side) => parseFloat(getComputedStyle(c).getPropertyValue(`--fade-${side}`)) > 10)"""
+    assert whole.evaluate(faded) == [False, False]
+    assert wide.evaluate(faded) == [False, True]
+    for place, expected in ((100, [True, True]), (10000, [True, False])):
+        wide.evaluate(f"""async (c) => {{
+            c.scrollLeft = {place};
+            await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+        }}""")
+        assert wide.evaluate(faded) == expected
