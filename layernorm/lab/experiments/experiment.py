@@ -115,6 +115,7 @@ class Experiment:
             overfit_of_arm: those of one arm.
         depends_on: functions and classes that decide the outcome and that `task` does not reach.
         trainer: what makes the updates, `trainer.Trainer` if None; it belongs to `depends_on`, too.
+        graphed: what makes them as graphs on a GPU, if there is a trainer; else `graphed.Graphed`.
         original: the paper's experiment that this one repeats.
     """
 
@@ -135,6 +136,7 @@ class Experiment:
     overfit_of_arm: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     depends_on: tuple[Any, ...] = ()
     trainer: Callable[..., Any] | None = None
+    graphed: Callable[..., Any] | None = None
     original: Original | None = None
 
     def __post_init__(self) -> None:

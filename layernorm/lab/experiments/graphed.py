@@ -4,14 +4,15 @@ An update of a small network is some fifty kernels of a few microseconds, and Py
 launch them than they take. Captured once, they are launched together. Only the choice of a batch
 stays outside: it is drawn on the CPU, by seed and update, and copied to where the graph reads it.
 
+A learning rate that changes with every update is copied in the same way.
+
 The experiments whose batches are as long as their longest sentence, line or story have no fixed
-shapes; they are trained as elsewhere. So are those that draw more than a batch in an update, and
-the transformer, which has a trainer of its own: its learning rate changes with every update.
+shapes; they are trained as elsewhere. So are those that draw more than a batch in an update.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,23 +23,29 @@ from layernorm.lab.experiments.experiment import Config, Experiment
 from layernorm.lab.experiments.trainer import Trainer
 
 WARM = 3  # updates before the capture, which libraries use to set themselves up
-Drawn = Mapping[str, Callable[..., Tensor]]
 
 
-def _batches(task: Any, drawn: Drawn, step: int) -> dict[str, Tensor]:
-    return {"batches": drawn["batches"](step)}
+def _batches(task: Any, step: int) -> dict[str, Tensor]:
+    return {"batches": task.batches(step)}
 
 
-def _pictures(task: Any, drawn: Drawn, step: int) -> dict[str, Tensor]:
+def _pictures(task: Any, step: int) -> dict[str, Tensor]:
     random = generator(task.seed, step)
-    return {**_batches(task, drawn, step), "noise": drawn["noise"](task.options.batch_size, random)}
+    return {**_batches(task, step), "noise": task.noise(task.options.batch_size, random)}
 
 
-# By the name of a task's class: where its updates find what they draw, and what that is.
-FEEDS: dict[str, tuple[tuple[str, ...], Callable[[Any, Drawn, int], dict[str, Tensor]]]] = {
-    "Mnist": (("batches",), _batches),
-    "ConvNet": (("batches",), _batches),
-    "Drawer": (("batches", "noise"), _pictures),
+def _windows(task: Any, step: int) -> dict[str, Tensor]:
+    if task.few is not None:
+        return {"shuffled": task.shuffled(step)}
+    return {"draw": task.draw(task.options.batch_size, step)}
+
+
+# By the name of a task's class: what an update draws, by the name of what draws it.
+FEEDS: dict[str, Callable[[Any, int], dict[str, Tensor]]] = {
+    "Mnist": _batches,
+    "ConvNet": _batches,
+    "Drawer": _pictures,
+    "Characters": _windows,
 }
 
 
@@ -62,7 +69,11 @@ def capture(function: Callable[[], None], device: torch.device) -> Callable[[], 
 
 
 class Graphed(Trainer):
-    """A trainer whose updates, from the fourth on, are replays of one graph."""
+    """A trainer whose updates, from the fourth on, are replays of one graph.
+
+    A trainer that sets the learning rate of every update and then makes it by `super().update` has
+    graphs as a class that inherits from both, from it first.
+    """
 
     def __init__(self, experiment: Experiment, config: Config, device: torch.device) -> None:
         super().__init__(experiment, config, device)
@@ -70,12 +81,9 @@ class Graphed(Trainer):
         self.replay: Callable[[], None] | None = None
         self.updates = 0
         if self.fixed:
-            names, self.feed = FEEDS[type(self.task).__name__]
-            self.drawn = {name: getattr(self.task, name) for name in names}
+            self.feed = FEEDS[type(self.task).__name__]
             if type(self.task).__name__ == "Drawer":  # it takes its pictures from the CPU
                 self.task.x = self.task.x.to(device)
-            for group in self.optimizer.param_groups:
-                group["capturable"] = True
             self.loss = torch.zeros((), device=device)
             self.stream = torch.cuda.Stream(device)
 
@@ -83,11 +91,13 @@ class Graphed(Trainer):
         if not self.fixed:
             super().update(step)
             return
-        drawn = self.feed(self.task, self.drawn, step)
+        drawn = self.feed(self.task, step)
         if self.updates == 0:
-            self.given = {name: tensor.to(self.device) for name, tensor in drawn.items()}
+            self._begin(drawn)
         for name, tensor in drawn.items():
             self.given[name].copy_(tensor)
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=False):
+            group["lr"] = rate.fill_(group["lr"])
         if self.updates < WARM:
             self._beside(step)
         else:
@@ -95,6 +105,18 @@ class Graphed(Trainer):
             self.replay()
         self.losses[self.kept] = self.loss
         self.updates, self.kept = self.updates + 1, self.kept + 1
+
+    def _begin(self, drawn: dict[str, Tensor]) -> None:
+        """Put what a graph reads where it stays: batches, steps, and learning rates that change."""
+        self.given = {name: tensor.to(self.device, copy=True) for name, tensor in drawn.items()}
+        self.drawn = {name: getattr(self.task, name) for name in drawn}
+        groups = self.optimizer.param_groups
+        changing = groups if type(self).update is not Graphed.update else []
+        self.rates = [torch.zeros((), device=self.device) for _ in changing]
+        for group in groups:
+            group["capturable"] = True
+        for state in self.optimizer.state.values():
+            state["step"] = state["step"].to(self.device)
 
     def _beside(self, step: int) -> None:
         """An update on a stream of its own, as a capture wants it before."""
@@ -124,5 +146,3 @@ class Graphed(Trainer):
         """Adam's state is another tensor afterwards: a graph that was captured is of no use."""
         super().restore(state)
         self.replay, self.updates = None, 0
-        for group in self.optimizer.param_groups:
-            group["capturable"] = self.fixed

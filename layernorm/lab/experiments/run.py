@@ -157,11 +157,12 @@ def train(
 
 def _trainer(experiment: Experiment, device: torch.device, workers: Workers) -> Any:
     """The maker of updates: on a GPU, by one process, graphs where a task's shapes allow it."""
-    if experiment.trainer is None and device.type == "cuda" and workers.size == 1:
-        from layernorm.lab.experiments.graphed import Graphed
+    trainer = experiment.trainer or Trainer
+    if device.type != "cuda" or workers.size > 1:
+        return trainer
+    from layernorm.lab.experiments.graphed import Graphed
 
-        return Graphed
-    return experiment.trainer or Trainer
+    return experiment.graphed or (Graphed if trainer is Trainer else trainer)
 
 
 def _updates(

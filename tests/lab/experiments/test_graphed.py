@@ -10,6 +10,7 @@ import torch
 from layernorm.lab.experiments import get, graphed, run
 from layernorm.lab.experiments.data_parallel import Workers
 from layernorm.lab.experiments.graphed import FEEDS, Graphed, why_not
+from layernorm.lab.experiments.transformer.task import Scheduled, ScheduledGraph, schedule
 
 CPU = torch.device("cpu")
 EXPERIMENTS = ("mnist", "convnet", "draw")
@@ -44,6 +45,34 @@ def test_the_results_are_the_plain_trainers(name, captured, monkeypatch):
     got = trained(name)
     assert len(captured) == 1
     assert got.result == expected.result
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"optimizer": "muon"}, {"examples": 8, "batch_size": 4}], ids=str
+)
+def test_a_changing_rate_is_what_the_graph_reads(options, captured):
+    """In double precision, so that only the order of operations differs."""
+    options |= {"updates": 9, "warmup": 0.5, "learning_rate": 0.02}
+    torch.set_default_dtype(torch.float64)
+    try:
+        torch.manual_seed(0)
+        plain = Scheduled(get("transformer"), config("transformer", **options), CPU)
+        torch.manual_seed(0)
+        graph = ScheduledGraph(get("transformer"), config("transformer", **options), CPU)
+        for step in range(1, 10):
+            if step == 6:
+                state = graph.state()
+                graph = ScheduledGraph(get("transformer"), config("transformer", **options), CPU)
+                graph.restore(state)
+            plain.update(step)
+            graph.update(step)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert len(captured) == 2
+    rates = [float(group["lr"]) for group in graph.optimizer.param_groups]
+    assert rates == pytest.approx([schedule(9, 9, 0.5) * 0.02] * len(rates), rel=1e-12)
+    for mine, theirs in zip(plain.parameters, graph.parameters, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -92,11 +121,13 @@ def test_a_gpu_has_graphs_and_several_processes_have_not():
     assert run._trainer(get("mnist"), gpu, alone) is Graphed
     assert run._trainer(get("mnist"), CPU, alone) is run.Trainer
     assert run._trainer(get("mnist"), gpu, Workers(0, 2)) is run.Trainer
-    assert run._trainer(get("transformer"), gpu, alone) is get("transformer").trainer
+    assert run._trainer(get("transformer"), gpu, alone) is ScheduledGraph
+    assert run._trainer(get("transformer"), CPU, alone) is Scheduled
+    assert run._trainer(get("transformer"), gpu, Workers(0, 2)) is Scheduled
 
 
 def test_every_feed_is_of_a_task_that_there_is():
-    kinds = {get(name).task.__name__ for name in EXPERIMENTS}
+    kinds = {get(name).task.__name__ for name in (*EXPERIMENTS, "transformer")}
     assert kinds == set(FEEDS)
     assert why_not(SimpleNamespace()) != ""
     noisy = type("Mnist", (), {"noise": [1]})

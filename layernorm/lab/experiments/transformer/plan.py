@@ -49,7 +49,7 @@ from layernorm.lab.experiments.transformer.comparisons import (
     ON_OPTIMIZER,
 )
 from layernorm.lab.experiments.transformer.model import ALPHAS
-from layernorm.lab.experiments.transformer.task import Characters, Scheduled
+from layernorm.lab.experiments.transformer.task import Characters, Scheduled, ScheduledGraph
 
 METHODS = ("none", "layer", "rms", "dyt", "derf")
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -201,4 +201,5 @@ EXPERIMENT = Experiment(
     overfit={"examples": 16, "batch_size": 16, "updates": 300, "evaluations": 5, "dropout": 0.0},
     depends_on=(Scheduled,),
     trainer=Scheduled,
+    graphed=ScheduledGraph,
 )

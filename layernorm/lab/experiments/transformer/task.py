@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from layernorm.lab.data.characters import split, unigram
 from layernorm.lab.experiments.batches import Shuffled, generator
+from layernorm.lab.experiments.graphed import Graphed
 from layernorm.lab.experiments.trainer import Trainer
 from layernorm.lab.experiments.transformer.model import Attention, Transformer, rescale_
 from layernorm.modules import DynamicErf, DynamicTanh
@@ -219,3 +220,12 @@ class Scheduled(Trainer):
         for group in self.optimizer.param_groups:
             group["lr"] = share * self.options.learning_rate
         super().update(step)
+
+
+class ScheduledGraph(Scheduled, Graphed):
+    """The same by one process on a GPU: graphs, which read the learning rate of each update."""
+
+    def __init__(self, experiment, config, device: torch.device) -> None:
+        super().__init__(experiment, config, device)
+        for group in self.optimizer.param_groups:
+            group["fused"] = True  # one kernel for all parameters
