@@ -132,7 +132,7 @@ def centered_only(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     id="scale-of-the-input-is-lost",
     statement="An LSTM with eqs. (20) to (22) cannot tell a loud input from a soft one: positive "
     "factors on single inputs change nothing, and of a single feature only the sign is left. Where "
-    "both terms are normalized together, or not at all, the scale is heard.",
+    "both terms are normalized together, or not at all, the scale reaches the output.",
     rule="float64, eps = 0, each input of 20 steps times its own factor between 0.1 and 10: "
     "refuted unless the outputs of paper and carried change by less than 1e-9, with saturated "
     "gates, too, and those of joint, per_gate and cell_only by more than 1e-3; so too for one "
@@ -162,7 +162,7 @@ def scale_of_the_input_is_lost() -> Finding:
     return conditional(
         max(deaf) < 1e-9 and min(heard) > 1e-3,
         min(saturated) > 1e-3,
-        "what is heard is said of gates that are not saturated",
+        "the gates are not saturated, for the variants that keep the scale",
         f"paper and carried {'do not change' if max(deaf) < 1e-9 else 'change'} (to 1e-9), with "
         f"saturated gates, too; joint, per_gate and cell_only "
         f"{'do' if min(heard) > 1e-3 else 'may not'}, and with saturated gates "

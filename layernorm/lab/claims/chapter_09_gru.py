@@ -128,7 +128,7 @@ def overwrites_gains(*args, **options):
     id="gains-start-at-one",
     statement="Gains start at 1 and biases at 0, so that each term of the gates' summed inputs "
     "starts with unit variance. An initializer that draws all parameters alike, as NeMo's copy "
-    "does, overwrites the gains and leaves a spread of about 1/sqrt(3 H).",
+    "does, overwrites the gains and leaves a spread of about 1/√(3H).",
     rule="H of 64 and 256, float64: held if all gains are 1 and all biases of norms 0 before and "
     "after reset_parameters, each normalized term has mean square 1 to 1e-3, and with gains drawn "
     "uniformly from +-1/sqrt(H) its root mean square is 1/sqrt(3 H) to 10%",
@@ -154,7 +154,7 @@ def gains_start_at_one() -> Finding:
         kept and ones and shrunk,
         f"Gains and biases {'are' if kept else 'are not'} 1 and 0, and the terms "
         f"{'have' if ones else 'do not have'} unit variance; drawn gains "
-        f"{'shrink' if shrunk else 'do not shrink'} them to 1/sqrt(3 H), within 10%.",
+        f"{'shrink' if shrunk else 'do not shrink'} them to 1/√(3H), within 10%.",
         overwritten_64=overwritten[0],
         overwritten_256=overwritten[1],
     )

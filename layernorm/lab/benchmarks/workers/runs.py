@@ -20,6 +20,7 @@ from layernorm.lab.experiments.planning import Sweep
 
 ALONE = "alone"  # one after another in this process, without a sweep
 RUNS = 16
+SIZES = (1, 2)  # runs at once
 FIRST = 2000  # the first seed
 SMALL = {"updates": 1, "evaluations": 1, "learning_rate": 1e-3, "hidden": [8]}
 
@@ -47,18 +48,22 @@ def dask(workers: int) -> Iterator[Executor]:
 
 @contextlib.contextmanager
 def ray(workers: int) -> Iterator[Executor]:
-    """A node of this machine with so many CPUs."""
+    """One node of this machine, since a process has one connection. Of its CPUs each run takes as
+    many as leave room for so many runs at once."""
     import ray as engine
 
     from layernorm.lab.experiments.cluster import RayExecutor
 
     little = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-    engine.init(num_cpus=workers, object_store_memory=80_000_000, **little)
+    own = not engine.is_initialized()
+    if own:
+        engine.init(num_cpus=max(SIZES), object_store_memory=80_000_000, **little)
     try:
-        with RayExecutor() as cluster:
+        with RayExecutor(threads=max(SIZES) // workers) as cluster:
             yield cluster
     finally:
-        engine.shutdown()
+        if own:
+            engine.shutdown()
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ ENGINES = {
     "dask": Engine("distributed", dask),
     "ray": Engine("ray", ray),
 }
-NAMES = (ALONE, *(f"{engine}/{n}" for engine in ENGINES for n in (1, 2)))
+NAMES = (ALONE, *(f"{engine}/{n}" for engine in ENGINES for n in SIZES))
 
 
 def here() -> tuple[str, ...]:
