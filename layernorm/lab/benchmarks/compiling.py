@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from layernorm.lab.benchmarks.measure import gate
+from layernorm.lab.benchmarks.measure import gate, resume
 from layernorm.lab.benchmarks.measure.case import MEASURED, Case, Row, failure, times
 from layernorm.lab.benchmarks.measure.process import ask
 from layernorm.lab.benchmarks.measure.resume import Plan
@@ -170,6 +170,13 @@ def plan(
     for case in cases:
         case.check()
     return cases
+
+
+def recorded(profile: str = "cpu") -> list[Row]:
+    """The rows of the records there are, in the order in which they are measured."""
+    names = list(SUBJECTS)
+    found = resume.recorded("compile", profile)
+    return sorted(found, key=lambda row: (_place(row), names.index(row.implementation)))
 
 
 def table(rows: Sequence[Row]) -> Table:

@@ -148,7 +148,7 @@ def _benchmark(claim: Claim, root: Path, progress) -> Finding:
 
 def _cases(claim: Claim) -> Sequence[Any]:
     """Return the benchmark cases that a claim of chapters 11 and 12 rests on."""
-    from layernorm.lab.benchmarks import packed, training
+    from layernorm.lab.benchmarks import compiling, packed, training
     from layernorm.lab.benchmarks.recurrent.plan import plan as recurrent
 
     where = claim.id.partition("/")[2]
@@ -156,6 +156,8 @@ def _cases(claim: Claim) -> Sequence[Any]:
         raise ClaimError(f"claim {claim.id!r} needs a machine with a GPU; `make bench-gpu` there")
     if where == "packed_cpu":
         return packed.plan(profile="cpu")
+    if where == "compile_cpu":
+        return compiling.plan(profile="cpu")
     if claim.chapter == "11":
         return recurrent(mode="training", huge_pages="off", with_memory=False, profile="cpu")
     if claim.chapter == "12":

@@ -1,12 +1,13 @@
-"""Claims about what layer normalization costs a recurrent layer on a CPU, on packed sequences, too,
-decided by the published records of `layernorm bench recurrent` and `layernorm bench packed`."""
+"""Claims about what layer normalization costs a recurrent layer on a CPU, on packed sequences
+and `torch.compile`, decided by the published records of `layernorm bench recurrent`, `packed` and
+`compile`."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 
-from layernorm.lab.benchmarks import packed, recurrent
+from layernorm.lab.benchmarks import compiling, packed, recurrent
 from layernorm.lab.benchmarks.measure import Row
 from layernorm.lab.benchmarks.recurrent import tables
 from layernorm.lab.claims import Finding, claim
@@ -146,3 +147,28 @@ def _faster(threads: int) -> None:
 
 for _threads in TIMES:
     _faster(_threads)
+
+
+COMPILED = 5  # times faster
+
+
+@claim(
+    id="compiles-five-times-faster/compile_cpu",
+    statement="torch.compile takes at least five times longer for torch.nn's LSTM and GRU, if told "
+    "to look into them, than for ours, packed sequences included.",
+    kind="experiment",
+    rule="record bench_compile, profile cpu: seconds of the first training step, ours and ours "
+    "packed over torch traced, 95% interval of the median of the ratios within rounds, over "
+    f"1/{COMPILED}; not worse than 1 by more than the margin, {NEAR:.2f}, in logarithms, for LSTM "
+    "and GRU",
+)
+def compiles_faster() -> Finding:
+    ratios = {
+        (row.options["kind"], (*row.shape, row.implementation)): (
+            row.ratio_low * COMPILED,
+            row.ratio_high * COMPILED,
+        )
+        for row in compiling.recorded()
+        if row.implementation in (recurrent.OURS, compiling.PACKED)
+    }
+    return judged(ratios, says="not worse", margin=NEAR)

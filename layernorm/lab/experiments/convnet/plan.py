@@ -26,12 +26,12 @@ the control. Nine primary arms have 12 runs to tune and 10 to 18 seeds, at two r
 cannot tell them apart, the ten others nine in all: 290 to 380 runs of nine seconds, some 50 minutes
 of one core.
 
-Profile `trained` asks the same of a larger network that is trained longer, a little more than two
-epochs of MNIST, where those of `standard` end after half an epoch. Four arms, rates tuned on a fifth
-of the updates: 48 runs of 20 seconds, 4 by heart, 80 of 100 seconds and 40 at the next best rate,
-some 190 minutes of one core. The plan hoped for less than 1.5% test error in the best arms; they
-ended at 1.7%. Profile `cifar10` is the same on CIFAR-10, for whoever has it, and decides no claim;
-none of its runs has been made.
+Profile `trained` asks the same of a larger network that is trained longer, for a little more than
+two epochs of MNIST, where those of `standard` end after half an epoch. Four arms, rates tuned on a
+fifth of the updates: 48 runs of 20 seconds, 4 by heart, 80 of 100 seconds and 40 at the next best
+rate, some 190 minutes of one core. The plan hoped for less than 1.5% test error in the best arms;
+they ended at 1.7%. Profile `cifar10` is the same on CIFAR-10, for whoever has it, and decides no
+claim; none of its runs has been made.
 """
 
 from __future__ import annotations

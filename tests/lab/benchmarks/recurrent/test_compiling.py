@@ -1,12 +1,24 @@
 """`bench compile`: samples in turns from processes of their own, its gate, records and table."""
 
+from dataclasses import replace
+from itertools import product
+
 import pytest
 import torch
 from torch import nn
 
+from layernorm.lab import claims, records
 from layernorm.lab.benchmarks import compiling
-from layernorm.lab.benchmarks.compiling import PACKED, SUBJECTS, TRACED, CompileCase, plan, table
-from layernorm.lab.benchmarks.measure import run
+from layernorm.lab.benchmarks.compiling import (
+    PACKED,
+    SUBJECTS,
+    TRACED,
+    CompileCase,
+    plan,
+    recorded,
+    table,
+)
+from layernorm.lab.benchmarks.measure import resume, run
 from layernorm.lab.benchmarks.measure.process import ask
 from layernorm.recurrent import cpu
 
@@ -125,3 +137,24 @@ def test_one_process_compiles_one_graph(name, tmp_path):
 def test_words_that_are_refused(words, message):
     with pytest.raises(ValueError, match=message):
         plan(**words)
+
+
+def save(name, ratio, kind):
+    row = CompileCase(kind, SHAPE).blank(name)
+    times = {"seconds": ratio, "p20": ratio, "p80": ratio, "ratio": ratio}
+    ends = {"ratio_low": 0.9 * ratio, "ratio_high": 1.1 * ratio}
+    records.save(resume.record_of(replace(row, error=0.5, **times, **ends), "cpu"))
+
+
+def test_the_claim_follows_the_record():
+    claim = claims.get("compiles-five-times-faster/compile_cpu")
+    assert claim.check().verdict == "not yet tested"
+    for kind, name in product(("lstm", "gru"), ("ours", PACKED)):
+        save(name, 0.1, kind)
+        save("definition", 0.9, kind)  # which the claim is not about
+    assert claim.check().verdict == "supported here"
+    assert [row.implementation for row in recorded()] == ["ours", PACKED, "definition"] * 2
+    save(PACKED, 0.2, "gru")
+    assert claim.check().verdict == "inconclusive"
+    save(PACKED, 0.4, "gru")
+    assert claim.check().verdict == "depends"
