@@ -25,7 +25,7 @@ def training_steps() -> dict[tuple[str, tuple[int, ...], str], Row]:
 
 
 def judged(
-    ratios: Mapping[tuple[str, tuple[int, ...]], Interval], says: str, margin: float = MARGIN
+    ratios: Mapping[tuple[str, tuple[int | str, ...]], Interval], says: str, margin: float = MARGIN
 ) -> Finding:
     """The verdict that all kinds and shapes share, ratios taken in logarithms."""
     if not ratios:
