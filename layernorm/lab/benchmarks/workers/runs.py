@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,13 +29,13 @@ SMALL = {"updates": 1, "evaluations": 1, "learning_rate": 1e-3, "hidden": [8]}
 
 @contextlib.contextmanager
 def joblib(workers: int) -> Iterator[Executor]:
-    from joblib.externals.loky import get_reusable_executor
+    """A pool of its own: a process has one that is reused. A worker imports what runs need before
+    its first, since one whose memory grows from then on is replaced."""
+    from joblib.externals.loky import ProcessPoolExecutor
 
-    pool = get_reusable_executor(workers)
-    try:
+    begin = partial(importlib.import_module, sweep.__name__)
+    with ProcessPoolExecutor(workers, initializer=begin) as pool:
         yield pool
-    finally:
-        pool.shutdown(wait=True)
 
 
 @contextlib.contextmanager
@@ -49,15 +51,18 @@ def dask(workers: int) -> Iterator[Executor]:
 @contextlib.contextmanager
 def ray(workers: int) -> Iterator[Executor]:
     """One node of this machine, since a process has one connection. Of its CPUs each run takes as
-    many as leave room for so many runs at once."""
+    many as leave room for so many runs at once. Its workers wait for runs as long as other engines
+    have their turn; by default those that wait for a second are stopped."""
     import ray as engine
 
     from layernorm.lab.experiments.cluster import RayExecutor
 
     little = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    kept = {"idle_worker_killing_time_threshold_ms": 3_600_000}
     own = not engine.is_initialized()
     if own:
-        engine.init(num_cpus=max(SIZES), object_store_memory=80_000_000, **little)
+        space = {"num_cpus": max(SIZES), "object_store_memory": 80_000_000}
+        engine.init(**space, **little, _system_config=kept)
     try:
         with RayExecutor(threads=max(SIZES) // workers) as cluster:
             yield cluster
