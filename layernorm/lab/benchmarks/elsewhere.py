@@ -18,8 +18,8 @@ TRIPS = {"forward": 2, "backward": 3}  # over the matrix: x and y; x, dy and dx
 SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
 ROWS = 4096  # for which times are given
 HEAD = (
-    *("operation", "device", "units", "by", "TB/s", "of the memory's speed"),
-    *("µs by bytes alone", "µs at that speed", "published, not measured here"),
+    *("operation", "device", "units", "by", "TB/s", "of roof", "bytes, µs", "µs"),
+    "published, not measured here",
 )
 RECURRENT = (
     *("layer", "device", "T,B,I,H", "by", "ms", "µs a step", "µs in all by bytes alone"),
@@ -54,6 +54,9 @@ def recurrent() -> Table:
 
 def published(own: Iterable[Row] = ()) -> Table:
     """Return the rows that others published, but for operations and devices that we measured.
+
+    `of roof`: the speed as a share of the memory's. In microseconds: the bytes alone at that speed,
+    and at the published one.
 
     Raises:
         ValueError: the file names a device, mode or type that it does not describe.
