@@ -154,7 +154,7 @@ def bench_packed(
 def bench_compile(
     kind: Annotated[str, typer.Option(help="lstm, gru or both.")] = "both",
     shapes: Annotated[
-        str | None, typer.Option(help="T,B,I,H; several with semicolons. Default: 50,32,128,128.")
+        str | None, typer.Option(help="T,B,I,H; several with semicolons. Default: 10,32,128,128.")
     ] = None,
     subjects: Annotated[
         str | None, typer.Option(help="Implementations, with commas. Default: all.")
