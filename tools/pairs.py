@@ -144,9 +144,10 @@ def problems(text: NotebookNode, notebook: NotebookNode, size: int) -> list[str]
             f"the chapter begins by importing {', '.join(names)}: at most {MOST_NAMES}, and the "
             "others where they are first used"
         )
-    lengths = [len(cell.source.splitlines()) for cell in code_cells(text)] or [0]
+    shown = [cell for cell in code_cells(text) if not {"hide-input", "hide-cell"} & tags(cell)]
+    lengths = [len(cell.source.splitlines()) for cell in shown] or [0]
     if statistics.median(lengths) > MEDIAN_LINES:
-        found.append(f"the median length of a code cell is above {MEDIAN_LINES} lines")
+        found.append(f"the median length of the cells not folded is above {MEDIAN_LINES} lines")
     return found
 
 

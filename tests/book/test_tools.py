@@ -100,6 +100,17 @@ def test_problems_of_a_pair_are_found(tmp_path, problem):
     assert [found for found in pairs.problems(text, notebook, 0) if problem in found]
 
 
+@pytest.mark.parametrize("tag", ["hide-input", "hide-cell"])
+def test_the_median_is_that_of_cells_not_folded(tag, tmp_path):
+    (tmp_path / "01-a.md").write_text(CHAPTER)
+    text, notebook = (pairs.read_text(tmp_path / "01-a.md") for _ in range(2))
+    lengthen(text, notebook)
+    of_median = [found for found in pairs.problems(text, notebook, 0) if "median" in found]
+    text.cells[-1].metadata["tags"] = [tag]
+    of_folded = [found for found in pairs.problems(text, notebook, 0) if "median" in found]
+    assert (len(of_median), len(of_folded)) == (1, 0)
+
+
 # The repository's address
 
 
