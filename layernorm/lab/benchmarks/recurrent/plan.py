@@ -64,7 +64,7 @@ def plan(
     """
     one_of("kind", kind, [*KINDS, "both"])
     one_of("mode", mode, [*MODES, "both"])
-    known = (*ON_CPU, WITHOUT)
+    known = tuple(name for name in (*ON_CPU, WITHOUT) if name not in peers.MODULES)  # no GPU here
     names = some_of("subjects", subjects, known, known)
     most = os.cpu_count() or 1
     if threads is not None and not 1 <= threads <= most:
