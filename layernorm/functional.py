@@ -1,19 +1,18 @@
-"""The definitions, as short as their equations: the oracle that everything faster is checked
-against.
+"""The definitions, as short as their equations. Everything faster is checked against them.
 
 Symbols. The paper (Ba, Kiros, Hinton 2016, arXiv:1607.06450) writes gain g, bias b, mean mu,
 standard deviation sigma over the H units of a layer; PyTorch's names for gain and bias are `weight`
 and `bias`. The paper has no eps; like PyTorch, every definition here adds it to the variance,
 inside the root. All variances divide by the number of values (biased), as in eq. (3).
 
-Rounding. Rows are centered twice, so that constant rows and large means are right to rounding
+Rounding. Rows are centered twice, so that constant rows and large means are exact up to rounding
 (`_moments`). Where a sum of squares exceeds the range of the type, the result is NaN.
 
 Half precision (float16, bfloat16): statistics and the affine map are computed in float32 and the
 result is rounded once, to the type of `x`.
 
 Arguments are checked before anything is computed, by the `checked` line above each definition
-(`layernorm._validation`): its messages say what was expected, what came and what to do.
+(`layernorm._validation`): its messages name the invariant, the value received and the fix.
 """
 
 from collections.abc import Sequence
@@ -34,7 +33,7 @@ def layer_norm(
     bias: Float[Tensor, "*normalized"] | None = None,
     eps: float = 1e-5,
 ) -> Float[Tensor, "*shape"]:
-    r"""Layer normalization: every case by its own mean and variance over the layer's units.
+    r"""Layer normalization: each example by its own mean and variance over the layer's units.
 
         y = g (x - mu) / sqrt(sigma^2 + eps) + b,   mu = mean(x),   sigma^2 = mean((x - mu)^2)
 
@@ -99,7 +98,7 @@ def group_norm(
     bias: Float[Tensor, " c"] | None = None,
     eps: float = 1e-5,
 ) -> Float[Tensor, "n c *spatial"]:
-    r"""Group normalization: every case and every group of neighboring channels by itself.
+    r"""Group normalization: each group of neighboring channels of each example separately.
 
         y = g_c (x - mu) / sqrt(sigma^2 + eps) + b_c,   mu, sigma over (C / num_groups, \*spatial)
 
@@ -136,7 +135,7 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Float[Tensor, "n c *spatial"]:
-    r"""Instance normalization: every case and every channel by itself, over the positions.
+    r"""Instance normalization: each channel of each example separately, over the positions.
 
         y = g_c (x - mu) / sqrt(sigma^2 + eps) + b_c,   mu, sigma over the spatial dimensions
 
@@ -184,7 +183,7 @@ def batch_norm(
     *,
     mask: Bool[Tensor, "n *spatial"] | None = None,
 ) -> Float[Tensor, "n c *spatial"]:
-    r"""Batch normalization: every channel by its mean and variance over cases and positions.
+    r"""Batch normalization: each channel by its mean and variance over examples and positions.
 
         y = g_c (x - mu_c) / sqrt(sigma_c^2 + eps) + b_c
 
@@ -192,9 +191,9 @@ def batch_norm(
     in place, running <- (1 - momentum) running + momentum new, with the unbiased variance, as in
     torch. Otherwise mu, sigma^2 are the running statistics.
 
-    With a mask, statistics are taken over valid positions alone, and the output is 0 at the
-    others. What stands at those, NaN and infinity included, reaches neither the statistics nor the
-    other outputs nor any gradient, and the gradient of x is 0 there.
+    With a mask, statistics are taken over valid positions only, and the output is 0 at the
+    others. Values at those, NaN and infinity included, affect neither the statistics nor the other
+    outputs nor any gradient, and the gradient of x is 0 there.
 
     Args:
         x: (N, C, \*spatial); in training more than one (valid) value per channel.
@@ -272,7 +271,7 @@ def dynamic_tanh(
     weight: Float[Tensor, "*features"] | None = None,
     bias: Float[Tensor, "*features"] | None = None,
 ) -> Float[Tensor, "*shape"]:
-    r"""Dynamic tanh (DyT), which takes the place of a norm and computes no statistic.
+    r"""Dynamic tanh (DyT): an element-wise curve in the place of a norm, without statistics.
 
         y = g tanh(alpha x) + b
 
@@ -301,7 +300,7 @@ def dynamic_erf(
     weight: Float[Tensor, "*features"] | None = None,
     bias: Float[Tensor, "*features"] | None = None,
 ) -> Float[Tensor, "*shape"]:
-    r"""Dynamic erf (Derf), which takes the place of a norm and computes no statistic.
+    r"""Dynamic erf (Derf): an element-wise curve in the place of a norm, without statistics.
 
         y = g erf(alpha x + s) + b
 

@@ -248,7 +248,7 @@ class DynamicTanh(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Alpha where it starts, gain 1 and bias 0."""
+        """Reset alpha to its initial value, the gain to 1 and the bias to 0."""
         nn.init.constant_(self.alpha, self.alpha_at_first)
         for p, value in ((self.weight, 1.0), (self.bias, 0.0)):
             if p is not None:
@@ -291,7 +291,7 @@ class DynamicErf(DynamicTanh):
         self.shift = nn.Parameter(torch.full_like(self.alpha, self.shift_at_first))
 
     def reset_parameters(self) -> None:
-        """Alpha and shift where they start, gain 1 and bias 0."""
+        """Reset alpha and shift to their initial values, the gain to 1 and the bias to 0."""
         super().reset_parameters()
         if hasattr(self, "shift"):  # made after the rest
             nn.init.constant_(self.shift, self.shift_at_first)
@@ -332,7 +332,7 @@ class WeightNormLinear(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Start as `torch.nn.Linear` does."""
+        """Initialize as `torch.nn.Linear` does."""
         options = {"device": self.weight_v.device, "dtype": self.weight_v.dtype}
         linear = nn.Linear(self.in_features, self.out_features, self.bias is not None, **options)
         self.weight_v.copy_(linear.weight)

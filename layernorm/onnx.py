@@ -48,7 +48,7 @@ from layernorm.recurrent.step_norm import StepNorm
 
 
 class NotExportable(ValueError):
-    """A layer is called in a way that no file can hold."""
+    """Raised if a layer is called in a way that an ONNX file cannot express."""
 
 
 def export(model: nn.Module, args: tuple, file: str | PathLike | None = None, **options):

@@ -9,6 +9,7 @@ the end, and in the ledger.
 """
 
 import json
+import re
 from pathlib import Path
 
 import pandas
@@ -27,9 +28,13 @@ def sweeps() -> list[str]:
 
 
 def named(notebook: dict) -> list[str]:
-    """The sweeps of the experiments that the notebook's code names."""
+    """The sweeps of the experiments that the notebook's code names as a call's first argument.
+
+    An option or a metric may have the name of an experiment: `{"batch_size": 4}`, `("drift", x)`.
+    """
     code = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code")
-    return [sweep for sweep in sweeps() if f'"{sweep.partition("-")[0]}"' in code]
+    called = set(re.findall(r'\w\(\s*"(\w+)"', code))
+    return [sweep for sweep in sweeps() if sweep.partition("-")[0] in called]
 
 
 def csv(sweep: str) -> str:

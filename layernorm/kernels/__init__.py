@@ -1,4 +1,4 @@
-"""The one place that chooses who computes a normalization.
+"""The choice of the implementation that computes a normalization.
 
 Backends: "reference" is the definition in `layernorm.functional`, "torch" PyTorch's own kernel,
 "triton" this package's on a CUDA device (layer and RMS normalization). "auto" is Triton's where

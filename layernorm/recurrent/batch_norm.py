@@ -129,7 +129,7 @@ class BatchNormLSTM(Layer, Parameters):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Weights uniform in ±1/√hidden_size, gains `gain`, biases 0, b's forget gate apart."""
+        """Weights uniform in ±1/√hidden_size, gains `gain`, biases 0 except b's forget gate."""
         super().reset_parameters()
         for name, parameter in self.named_parameters():
             if name.startswith("bn") and "weight" in name:
@@ -146,7 +146,7 @@ class BatchNormLSTM(Layer, Parameters):
 
     @property
     def samples_per_batch(self) -> Float[Tensor, " steps"]:
-        """Over how many cases, on average, each step's statistics were taken; 0 where none."""
+        """The mean number of examples behind each step's statistics; 0 where there are none."""
         return self.num_samples_tracked / self.num_batches_tracked.clamp(min=1)
 
     @checked(checks.lengths)
@@ -156,7 +156,7 @@ class BatchNormLSTM(Layer, Parameters):
         hx: tuple[Tensor, Tensor] | None = None,
         lengths: Tensor | list[int] | None = None,
     ) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
-        """As `torch.nn.LSTM`'s; `lengths`, (batch,), says where padded sequences end.
+        """As `torch.nn.LSTM`'s; `lengths`, (batch,), gives the ends of padded sequences.
 
         Raises: ValueError for shapes that do not fit, lengths out of range, sequences longer than
         max_length in training (or, with beyond="error", than those of the training), and in

@@ -40,7 +40,7 @@ BACKENDS = ("auto", "reference", "fused")
 
 
 class Layer:
-    """Layers and directions around one call for each of them, `_sequence`."""
+    """Base class: one call of `_sequence` for each layer and direction."""
 
     def _build(
         self, num_layers, batch_first, dropout, bidirectional, device, dtype, backend, learned

@@ -74,7 +74,7 @@ def joint(x: Tensor, h: Tensor, c: Tensor, w: LSTMWeights, eps: float) -> tuple[
 
 
 def per_gate(x: Tensor, h: Tensor, c: Tensor, w: LSTMWeights, eps: float) -> tuple[Tensor, Tensor]:
-    """Every gate normalized by itself; the normalized cell is the next state."""
+    """Each gate normalized separately; the normalized cell is the next state."""
     split = [t.chunk(4, dim=-1) for t in (h @ w.w_hh.T + x @ w.w_ih.T, *w.ln_hh)]
     norms = [layer_norm(a, c.shape[-1:], gain, b, eps) for a, gain, b in zip(*split, strict=True)]
     h, c = functional._lstm_update(torch.cat(norms, -1) + w.b, c, w.ln_c, eps, w.w_hr)
@@ -82,13 +82,13 @@ def per_gate(x: Tensor, h: Tensor, c: Tensor, w: LSTMWeights, eps: float) -> tup
 
 
 def cell_only(x: Tensor, h: Tensor, c: Tensor, w: LSTMWeights, eps: float) -> tuple[Tensor, Tensor]:
-    """The gates are those of the plain LSTM; the cell is normalized where it leaves."""
+    """The gates are those of the plain LSTM; the cell is normalized for the output only."""
     gates = h @ w.w_hh.T + x @ w.w_ih.T + w.b
     return functional._lstm_update(gates, c, w.ln_c, eps, w.w_hr)
 
 
 class Form(NamedTuple):
-    """The norms of a step, and the state that goes on to the next."""
+    """The norms of a step, and the state that the next step receives."""
 
     gates: int  # blocks of H among the summed inputs
     norms: tuple[int, ...]  # over how many of these blocks each norm of a term goes

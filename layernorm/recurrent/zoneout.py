@@ -34,7 +34,7 @@ Step = Callable[..., tuple[Tensor, ...]]  # (x, *states) -> the new states
 
 
 def zoned(step: Step, kept: Sequence[float | Tensor], inputs: int) -> Step:
-    """The step after which each state is k old + (1 - k) new.
+    """Return a step whose new states are k old + (1 - k) new.
 
     Args:
         step: (x, *states) -> the new states.

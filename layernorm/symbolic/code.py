@@ -1,4 +1,4 @@
-"""The derived gradients as Python: what is printed is what runs.
+"""The derived gradients as Python: the printed text is the code that runs.
 
 `source(method)` prints the backward pass of a method for a matrix of N cases (rows), or of weights;
 `function(method)` runs that text. Works on NumPy arrays and PyTorch tensors alike: a sum over an

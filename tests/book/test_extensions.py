@@ -180,6 +180,12 @@ def test_a_chapter_links_to_the_runs_it_names(code, at, figure_data, build):
     assert links == ["../data/drift-book.csv", "../data/drift-book_tuning.csv"]
 
 
+@pytest.mark.parametrize("code", ['x = {"drift": 4}', 'metrics = ("drift", "nll")', 'x["drift"]'])
+def test_an_option_with_the_name_of_an_experiment_is_not_its_runs(code, figure_data):
+    cell = {"cell_type": "code", "source": [code]}
+    assert figure_data.named({"cells": [cell]}) == []
+
+
 def test_below_the_box_if_there_is_one(figure_data):
     cells = [{"source": [text]} for text in ("report.box(e)", 'load("drift")', "the end")]
     found = figure_data.linked({"cells": cells}, ["drift-book"])["cells"]

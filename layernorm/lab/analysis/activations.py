@@ -1,4 +1,4 @@
-r"""The troubles of summed inputs as numbers: saturation, drift, correlation.
+r"""Measures of summed inputs: saturation, drift, correlation.
 
 `a` is always a matrix of summed inputs, one row a case and one column a unit. Chapter 01 explains
 the measures; `Watch` reads them along a run of `layernorm.lab.experiments.studies`.
@@ -98,7 +98,7 @@ def squared_correlation(a: Float[Tensor, "n units"]) -> float:
 
 @torch.no_grad()
 def directions(d: Float[Tensor, "n units"]) -> float:
-    r"""In how many directions the rows of d effectively lie, from 1 to the number of units.
+    r"""The effective number of directions of the rows of d, from 1 to the number of units.
 
     The participation ratio $(\sum_k\lambda_k)^2/\sum_k\lambda_k^2$ of the eigenvalues of
     $d^\top d$: all rows along one line give 1, k equally strong directions give k. Raises
@@ -115,7 +115,7 @@ def directions(d: Float[Tensor, "n units"]) -> float:
 
 @torch.no_grad()
 def varied_directions(d: Float[Tensor, "n units"]) -> float:
-    """In how many directions the rows of d vary: `directions` of d less its mean row.
+    """The effective number of directions in which the rows of d vary about their mean.
 
     Any data with a mean have about one direction if they are not centered, noise too. Raises
     `ValueError` if all rows are equal.

@@ -161,7 +161,7 @@ def _block(matrix: Tensor, i: int, j: int, features: int) -> Tensor:
 
 
 def doubling(method: str, rows: slice, units: int = 3, features: int = 3) -> list[Tensor]:
-    """By what factors the blocks (w₀, w₀) and (w₀, w₁) change when the weights of `rows` double.
+    """The factors by which blocks (w₀, w₀) and (w₀, w₁) change when the weights of `rows` double.
 
     The first for Gaussian outputs, the second for categorical ones, which depend on each other.
     """

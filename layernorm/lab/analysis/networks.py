@@ -60,7 +60,7 @@ def redraw_(
     gains: bool = True,
     seed: int = 0,
 ) -> None:
-    r"""Give every hidden weight matrix of an `mlp` the start another scheme would have drawn.
+    r"""Draw every hidden weight matrix of an `mlp` anew by another initialization scheme.
 
     $W \leftarrow$ `scale` $\cdot\,10^{u_i}\,(W +$ `shift` $\cdot\,\mathrm{rms}(W))$: one factor
     for all weights, one for each unit's weight vector ($u_i$ uniform in $\pm$ `spread`), one

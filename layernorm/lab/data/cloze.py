@@ -112,7 +112,7 @@ class Stories:
 
 
 def draw(world: World, cases: int, generator: Generator) -> Stories:
-    """So many stories, independent of each other.
+    """Draw `cases` stories, independent of each other.
 
     >>> world = World(coreference=0.0, filled=0)
     >>> told = draw(world, 1, torch.Generator().manual_seed(0))

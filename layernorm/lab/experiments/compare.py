@@ -1,4 +1,4 @@
-"""One plan, one interval, one verdict: what sweeps, claims, tables and figures all read.
+"""Plans, intervals and verdicts, as read by sweeps, claims, tables and figures.
 
 `Verdicts` judges the comparisons of a plan (`contrasts`) on runs, `recorded` on published ones. An
 interval is Student's t over the seeds' differences; the comparisons of a family share 5%

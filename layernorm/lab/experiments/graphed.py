@@ -50,7 +50,7 @@ FEEDS: dict[str, Callable[[Any, int], dict[str, Tensor]]] = {
 
 
 def why_not(task: Any) -> str:
-    """Why the updates of a task cannot be one graph; "" if they can."""
+    """Return why the updates of a task cannot be one graph, or "" if they can."""
     kind = type(task).__name__
     if kind not in FEEDS:
         return f"the shapes of {kind}'s batches are not fixed"

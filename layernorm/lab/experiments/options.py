@@ -1,4 +1,4 @@
-"""Options of an experiment's runs: typed, checked, refused with a word on what would be right."""
+"""Options of an experiment's runs: typed and checked; an error names the allowed values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One file with all that a machine without a memory has measured or trained.
+"""One file with all results of a machine whose disk is lost at the end.
 
 It comes out whole, at any moment, and goes in again on another machine, to go on there.
 """

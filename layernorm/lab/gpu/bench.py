@@ -1,4 +1,4 @@
-"""The benchmarks of `python -m layernorm.lab.gpu bench`: their steps, here or told."""
+"""The benchmarks of `python -m layernorm.lab.gpu bench`: their steps, run here or reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a long task, each in a process of its own: what ends one, others survive."""
+"""Parts of a long task, each in a process of its own: if one dies, the others go on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A GPU that is not there: a dry run of what would go on there, on this processor.
+"""A pretended GPU: a dry run, on this processor, of the commands for a GPU.
 
 Everything that asks for the device `cuda` gets the processor, Triton's kernels run in Triton's
 interpreter, and cases are made small. Clocks and graphs do as little as they must. What comes of it

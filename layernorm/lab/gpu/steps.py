@@ -1,4 +1,4 @@
-"""The steps of `python -m layernorm.lab.gpu bench`, in their order, and what is aimed for."""
+"""The steps of `python -m layernorm.lab.gpu bench`, in their order, and their targets."""
 
 from __future__ import annotations
 

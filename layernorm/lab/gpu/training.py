@@ -28,7 +28,7 @@ def here(
     steps: Sequence[str], device: str, runs: Path, until: float, again: bool = False,
     pretend: bool = False,
 ) -> None:  # fmt: skip
-    """Train what these steps still want, in this process, one run after another.
+    """Train the missing runs of these steps in this process, one after another.
 
     A run that fails is told and left; the next call tries it again. What cannot be planned, for
     instance because its data are not here, is told and left as well.
@@ -109,7 +109,7 @@ def hello(device: str) -> str:
 
 
 def told(steps: Sequence[str], device: str, runs: Path, pretend: bool = False) -> Iterator[str]:
-    """How many runs each step still wants, as far as is known: tuning decides what follows."""
+    """Lines with the runs missing from each step, as far as is known: tuning decides the rest."""
     from layernorm.lab.experiments import planning
 
     left = {}

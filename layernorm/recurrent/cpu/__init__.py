@@ -23,7 +23,7 @@ from layernorm.recurrent.fused import constant_in_graphs
 def refusal(
     kind: str, device_type: str, dtype: torch.dtype, *, projection: bool = False
 ) -> str | None:
-    """Why the fused path cannot compute this; None if it can.
+    """Return why the fused path cannot compute this, or None if it can.
 
     The first call that gets as far compiles the library, or loads it.
     """
@@ -33,7 +33,7 @@ def refusal(
 def unsupported(
     kind: str, device_type: str, dtype: torch.dtype, projection: bool = False
 ) -> str | None:
-    """Why the fused path computes this nowhere; None if it is not for that."""
+    """Return why the fused path computes this on no machine, or None if there is no such reason."""
     if device_type != "cpu":
         return f"it runs on CPUs, and the tensors are on {device_type}"
     return fused.unsupported(kind, dtype, projection)
@@ -41,7 +41,7 @@ def unsupported(
 
 @constant_in_graphs
 def missing() -> str | None:
-    """Why the library could not be had; None if it is there, compiled now if need be."""
+    """Return why the library is missing, or None if it is there; compile it if needed."""
     library = binding.library()
     if not isinstance(library, ctypes.CDLL):
         return str(library)

@@ -28,7 +28,7 @@ from layernorm.recurrent.variants import named_variant
 def unsupported(
     kind: str, device_type: str, dtype: torch.dtype, projection: bool = False
 ) -> str | None:
-    """Why the fused path computes this nowhere; None if it is not for that."""
+    """Return why the fused path computes this on no machine, or None if there is no such reason."""
     if device_type != "cuda" and not (device_type == "cpu" and _interpreted()):
         return f"its Triton kernels run on CUDA devices, and the tensors are on {device_type}"
     return fused.unsupported(kind, dtype, projection)
@@ -36,7 +36,7 @@ def unsupported(
 
 @constant_in_graphs
 def missing() -> str | None:
-    """Why the kernels could not be had; None if they are there."""
+    """Return why the kernels are missing, or None if they are there."""
     if find_spec("triton") is None:
         return (
             "the package triton is not installed; install it with pip install 'layernorm[gpu]' "

@@ -1,4 +1,4 @@
-"""Count what a call asks of torch: operators, arithmetic, bytes.
+"""Count the operators, arithmetic and bytes of a call.
 
 Each operator costs its share of a microsecond or more, however small its tensors are.
 """

@@ -31,7 +31,7 @@ ALPHAS = ("dyt", "derf")  # methods whose start is an alpha
 
 
 def norm(options, features: int) -> nn.Module:
-    """The norm of a method, or what stands in its place."""
+    """The norm of a method, or its replacement."""
     if options.method == "none":
         return nn.Identity()
     made = method(options.method).norm(features)

@@ -117,7 +117,7 @@ def apart(arm: str, embedding_std: float, factor: float, seed: int, depth: int =
 
 
 def norms(model: Transformer) -> Iterator[tuple[nn.Module, nn.Module]]:
-    """Every norm, or what stands in its place, in the order of their calls, after its owner."""
+    """Each norm or its replacement, after its owner, in the order of the calls."""
     for owner in (*model.branches, model):
         yield owner, owner.norm
 
