@@ -219,6 +219,15 @@ def test_nothing_is_tested_where_there_are_no_records(monkeypatch):
         assert claims.decide(id).verdict == "not yet tested"
 
 
+def test_what_an_arm_without_runs_would_decide_is_not_tested(made):
+    id = "long-sequences-and-small-batches-benefit-most/handwriting"
+    experiment, said, rows = CLAIMS[id]
+    arms = arms_of(experiment, said, rows)
+    made(experiment, arms.keys() - {"layer-32"})
+    assert claims.decide(id).verdict == "not yet tested"
+    assert claims.decide("better-result/handwriting").verdict == "no difference here"
+
+
 def test_what_comes_first_must_be_supported(made):
     experiment, said, rows = CLAIMS["border-explains-the-gap/convnet"]
     runs = made(experiment, arms_of(experiment, said, rows))
