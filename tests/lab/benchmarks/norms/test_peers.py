@@ -15,6 +15,7 @@ from layernorm.lab.benchmarks.norms.case import OperationCase
 from layernorm.lab.benchmarks.norms.implementations import NEEDS_CUDA, NOT_INSTALLED, candidates
 from layernorm.lab.benchmarks.norms.operations import at
 from layernorm.lab.benchmarks.norms.peers import PEERS
+from layernorm.lab.records import staleness
 
 RMS_EPS = torch.finfo(torch.float32).eps
 
@@ -327,6 +328,18 @@ def test_cudnns_gradients_are_gated(install, monkeypatch, name):
     twice = lambda *given: (2 * real(*given)[0], *real(*given)[1:])  # noqa: E731
     monkeypatch.setitem(globals(), "_backward", twice)
     assert status(name)["cudnn"].startswith("wrong: ")
+
+
+def test_rows_of_others_do_not_depend_on_the_peers():
+    """So that a peer more makes no record on a CPU stale."""
+    case = OperationCase("layer", (6, 40), source=norms.OPERATIONS["layer"])
+    peers = "layernorm.lab.benchmarks.norms.peers.PEERS"
+    assert all(peers not in case.depends_on(name) for name in ("torch", "definition", "triton"))
+    assert all(peers in case.depends_on(peer.name) for peer in PEERS)
+    place = OperationCase.__module__, OperationCase.__name__
+    reached = staleness.code().reach([place], {}, False).definitions
+    assert place in reached
+    assert not any(name == "PEERS" for _, name in reached)
 
 
 def test_an_absent_peer_is_not_installed(install):
