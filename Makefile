@@ -85,7 +85,8 @@ download: $(INSTALLED)
 bench-gpu:
 	$(call on_gpu,bench)
 
-# The same for the experiments' profiles standard and paper, which need the extra `experiments`.
+# The same for the experiments' profiles standard and paper, which need pandas, SciPy and
+# scikit-learn besides.
 experiments-gpu:
 	$(call on_gpu,train)
 

@@ -6,8 +6,7 @@
     python -m layernorm.lab.gpu bench --pretend --runs DIR        a dry run, without a GPU
 
 `bench` needs torch, Triton, NumPy and jaxtyping alone; the tests, pytest besides; `train` needs
-pydantic, PyYAML, pandas, SciPy and tqdm as well, and the data sets in $LAYERNORM_DATA. Nothing is
-fetched.
+pandas, SciPy and scikit-learn as well, and the data sets in $LAYERNORM_DATA. Nothing is fetched.
 
 What it writes: every result is a file at once, under --runs ($LAYERNORM_RUNS, else ./runs). All of
 them, with markers and logs, are one file in --out, gpu.tar.gz, at most 15.5 MB, written anew every
@@ -30,8 +29,10 @@ What to run on a machine that is had for 30 minutes, in calls of at most ten, on
     call 2   bench --from, 9 minutes: what is left of the above, the other recurrent shapes and
              types, the small network's updates, all methods, then the tables' grid.
     call 3   train --from, 9 minutes: the experiments, profile standard, the shortest first, then
-             paper. Or bench once more, if its aims are not yet all measured: the line that ends
-             its output says how many cases are left, and of which step.
+             paper. What a graph cannot hold is launched kernel by kernel, and says so. Steps can
+             be named: --steps mnist/paper convnet/cifar10 attentive_reader/paper. Or bench once
+             more, if its aims are not yet all measured: the line that ends its output says how
+             many cases are left, and of which step.
 
 torch.compile comes last of all, with a profile of its own: a case of it takes as long as fifty
 others. A step that matters more now is named first: --steps residual choice.
@@ -56,7 +57,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from layernorm.lab.gpu import archive, parts
+from layernorm.lab.gpu import archive, little, parts
 from layernorm.lab.records.files import runs_folder
 
 ARCHIVE, LOG = "gpu.tar.gz", "gpu.log"
@@ -67,6 +68,8 @@ SHARE = 1 / 3  # of a call that tests may take
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0, or `parts.USELESS`."""
     given = _given(arguments)
+    if given.what == "train":
+        little.install()
     if given.pretend:
         from layernorm.lab.gpu import pretended
 
@@ -101,8 +104,9 @@ def _given(arguments: Sequence[str] | None) -> argparse.Namespace:
     given = parser.parse_args(arguments)
     if not given.minutes > 0:
         parser.error(f"--minutes: expected more than 0, got {given.minutes}")
-    known = [TESTS, *steps.STEPS] if given.what == "bench" else list(training.STEPS)
-    given.steps = given.steps or known
+    usual = [TESTS, *steps.STEPS] if given.what == "bench" else list(training.STEPS)
+    known = usual + (list(training.MORE) if given.what == "train" else [])
+    given.steps = given.steps or usual
     for step in given.steps:
         if step not in known:
             parser.error(f"--steps: expected some of {', '.join(known)}, got {step!r}")

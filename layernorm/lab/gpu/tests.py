@@ -23,6 +23,7 @@ FILES = (
     "tests/recurrent/test_layers.py",
     "tests/library/test_modules.py",
     "tests/lab/benchmarks/measure/test_timing.py",
+    "tests/lab/gpu/test_graphs_on_a_gpu.py",
     "tests/recurrent/gpu/test_gpu_persistent.py",  # programs that wait might wait forever
 )
 LONGEST = 120.0  # seconds that one file may take

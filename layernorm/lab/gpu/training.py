@@ -9,13 +9,18 @@ from pathlib import Path
 from layernorm.lab.benchmarks.measure.case import Poisoned
 from layernorm.lab.benchmarks.measure.timing import alive
 
-# The shortest first; where a graph holds an update, before those that launch kernel by kernel.
+# The shortest first; where graphs hold the updates of all arms, before those that launch some, or
+# all, kernel by kernel (`experiments.graphed.why_not` says why, and so does the run).
 ORDER = (
-    "mnist", "convnet", "transformer", "draw", "order_embeddings", "handwriting", "skip_thoughts",
-    "attentive_reader",
+    "mnist", "convnet", "transformer", "draw", "order_embeddings", "handwriting",
+    "attentive_reader", "skip_thoughts",
 )  # fmt: skip
 PROFILES = ("standard", "paper")
 STEPS = tuple(f"{name}/{profile}" for profile in PROFILES for name in ORDER)
+MORE = (  # those that are trained if they are named
+    "mnist/paper_tenth", "convnet/trained", "convnet/cifar10", "transformer/data",
+    "transformer/optimizer",
+)  # fmt: skip
 OFTEN = 15.0  # seconds between checkpoints: what is lost where a machine is taken away
 TINY = {"updates": 5, "evaluations": 1}  # of a dry run
 

@@ -6,15 +6,19 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from layernorm.lab.data.cloze import draw
 from layernorm.lab.experiments import get, graphed, run
+from layernorm.lab.experiments.batches import generator
 from layernorm.lab.experiments.data_parallel import Workers
-from layernorm.lab.experiments.graphed import FEEDS, Graphed, why_not
+from layernorm.lab.experiments.graphed import FEEDS, VARIED, WARM, Graphed, why_not
 from layernorm.lab.experiments.transformer.task import Scheduled, ScheduledGraph, schedule
+from layernorm.lab.gpu.training import ORDER
 
 CPU = torch.device("cpu")
-EXPERIMENTS = ("mnist", "convnet", "draw")
-OTHERS = ("order_embeddings", "attentive_reader", "handwriting", "skip_thoughts")
+ONE_FORM = {"mnist": "layer", "convnet": "layer", "draw": "layer", "handwriting": "layer"}
+aten = torch.ops.aten
 
 
 @pytest.fixture
@@ -24,27 +28,134 @@ def captured(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: stream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
-    monkeypatch.setattr(graphed, "capture", lambda f, device: found.append(f) or f)
+    monkeypatch.setattr(graphed, "capture", lambda f, device, memory: found.append(f) or f)
+    graphed._tell.cache_clear()
     return found
 
 
-def config(name, **options):
+def config(name, arm="", **options):
     """A run of the profile `book`, of a few updates."""
-    arm = "layer" if "layer" in get(name).arms else next(iter(get(name).arms))
+    arm = arm or ("layer" if "layer" in get(name).arms else next(iter(get(name).arms)))
     return get(name).config("book", arm, 0, **{"updates": 7, "evaluations": 1} | options)
 
 
-def trained(name, **options):
-    return run.train(config(name, **options), device="cpu", save=False)
+def trained(name, arm="", **options):
+    return run.train(config(name, arm, **options), device="cpu", save=False)
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_results_are_the_plain_trainers(name, captured, monkeypatch):
-    expected = trained(name)
+def pair(name, arm="", graph=Graphed, plain=run.Trainer, **options):
+    """A trainer with graphs and one without, of the same run."""
+    made = []
+    for kind in (plain, graph):
+        torch.manual_seed(0)
+        made.append(kind(get(name), config(name, arm, **options), CPU))
+    return made
+
+
+def agree(plain, graph, updates, **tolerance):
+    """Both make so many updates; their losses and parameters are the same."""
+    for step in range(1, updates + 1):
+        plain.update(step)
+        graph.update(step)
+    assert graph.look() == pytest.approx(plain.look(), rel=1e-9 if tolerance else 0)
+    for mine, theirs in zip(plain.parameters, graph.parameters, strict=True):
+        torch.testing.assert_close(mine, theirs, **{"rtol": 0, "atol": 0} | tolerance)
+
+
+@pytest.mark.parametrize(
+    ("name", "arm"), [*ONE_FORM.items(), ("mnist", "layer/noise"), ("handwriting", "none")]
+)
+def test_the_results_are_the_plain_trainers(name, arm, captured, monkeypatch):
+    expected = trained(name, arm)
     monkeypatch.setattr(run, "_trainer", lambda *_: Graphed)
-    got = trained(name)
+    got = trained(name, arm)
     assert len(captured) == 1
     assert got.result == expected.result
+
+
+@pytest.mark.parametrize("arm", ["none", "layer", "none/symmetric"])
+def test_captions_of_each_length_have_a_graph(arm, captured):
+    plain, graph = pair("order_embeddings", arm)
+    train, longest = graph.task.train, [0]  # as steps are counted from 1
+    for step in range(1, 25):
+        longest.append(int(train.lengths[graph.task.batch(step)[1]].max()))
+    agree(plain, graph, 24)
+    assert {key[1][2] for key in graph.forms} == set(longest[1:])
+    later = {n for step, n in enumerate(longest) if step > WARM and n in longest[1:step]}
+    assert 1 < len(captured) == len(later)
+    assert graph.task.train is train
+
+
+def test_what_exceeds_the_number_of_graphs_is_launched_as_ever(captured, monkeypatch, capsys):
+    monkeypatch.setattr(graphed, "MOST", 1)
+    plain, graph = pair("order_embeddings")
+    agree(plain, graph, 24)
+    assert len(captured) == len(graph.forms) == 1
+    assert capsys.readouterr().err.count("more than 1 forms") == 1
+
+
+@pytest.mark.parametrize("arm", ["none", "layer", "rescaled"])
+@pytest.mark.parametrize("examples", [None, 16])
+def test_stories_padded_further_give_the_same(arm, examples, captured):
+    """In double precision, so that only the order of sums differs."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        plain, graph = pair("attentive_reader", arm, examples=examples, batch_size=16)
+        agree(plain, graph, 8, rtol=1e-7, atol=1e-9)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert len(captured) == 1
+
+
+def test_a_few_graphs_are_enough_for_the_papers_stories():
+    """Its lengths are 48 of passages and six of questions."""
+    options = get("attentive_reader").config("paper", "layer", 0).options
+    world, count = options.world(), options.batch_size
+    task = SimpleNamespace(batch=lambda step: draw(world, count, generator(0, step)))
+    feed = FEEDS["AttentiveReader"](task)
+    plain = {tuple(task.batch(step).passages.shape) for step in range(1, 41)}
+    drawn = [feed.draw(step) for step in range(1, 41)]
+    found = {(one["passages"].shape, one["questions"].shape) for one in drawn}
+    assert len(found) <= 8 < len(plain)
+    assert all(one["passages"].shape[1] % graphed.WIDTH == 0 for one in drawn)
+
+
+class Waits(TorchDispatchMode):
+    """Refuses operations that need the CPU: a graph could not hold them."""
+
+    refused = (
+        *(aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default),
+        *(aten.equal.default, aten.randperm.generator, aten.rand.generator),
+        *(aten.randn.generator, aten.randint.low_generator, aten.randint.generator),
+    )
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert function not in self.refused, function
+        if function is aten.lift_fresh.default:  # `x[0] = 1.0` makes one, too
+            assert args[0].dim() == 0, "a tensor from Python's numbers"
+        if function is aten.index.Tensor:
+            assert all(i is None or i.dtype == torch.int64 for i in args[1]), "a mask as an index"
+        return function(*args, **(kwargs or {}))
+
+
+FED = [
+    *(("mnist", arm) for arm in ("none", "layer", "batch", "batch/unbiased-4", "layer/noise")),
+    *(("convnet", arm) for arm in ("none", "layer", "batch")),
+    *((name, arm) for name in ("draw", "handwriting") for arm in ("none", "layer")),
+    *(("order_embeddings", arm) for arm in ("none", "layer", "none/symmetric")),
+    *(("attentive_reader", arm) for arm in ("none", "layer")),
+]
+
+
+@pytest.mark.parametrize(("name", "arm"), FED)
+def test_nothing_that_is_captured_needs_the_cpu(name, arm, captured):
+    _, graph = pair(name, arm)
+    for step in range(1, 30):
+        if captured:
+            break
+        graph.update(step)
+    with Waits():
+        captured[0]()
 
 
 @pytest.mark.parametrize(
@@ -75,31 +186,49 @@ def test_a_changing_rate_is_what_the_graph_reads(options, captured):
         torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_where_shapes_differ_nothing_is_captured(name, captured):
-    trainer = Graphed(get(name), config(name), CPU)
-    assert "not fixed" in why_not(trainer.task)
-    trainer.update(1)
+@pytest.mark.parametrize(
+    ("name", "arm", "why"),
+    [
+        ("attentive_reader", "batch", "as many rows at a step as stories go on"),
+        ("skip_thoughts", "layer", "three lengths"),
+        ("adding", "paper", "not made of the updates of Lagged"),
+    ],
+)
+def test_where_shapes_differ_nothing_is_captured_and_the_run_says_so(
+    name, arm, why, captured, capsys
+):
+    trainers = [Graphed(get(name), config(name, arm), CPU) for _ in range(2)]
+    assert why in why_not(trainers[0].task)
+    trainers[0].update(1)
     assert captured == []
-    assert trainer.kept == 1
+    assert trainers[0].kept == 1
+    said = capsys.readouterr().err
+    assert said.count(f"{name} is trained kernel by kernel, not by graphs") == 1
+    assert why in said
 
 
-def test_a_run_that_goes_on_is_captured_anew_with_the_same_numbers(captured):
+@pytest.mark.parametrize(("name", "updates"), [("mnist", 10), ("order_embeddings", 24)])
+def test_a_run_that_goes_on_is_captured_anew_with_the_same_numbers(name, updates, captured):
     def make():
         torch.manual_seed(0)
-        return Graphed(get("mnist"), config("mnist"), CPU)
+        return Graphed(get(name), config(name), CPU)
 
+    half = updates // 2
     whole, begun = make(), make()
-    for step in range(1, 11):
+    for step in range(1, updates + 1):
         whole.update(step)
-    for step in range(1, 5):
+    for step in range(1, half):
         begun.update(step)
     again = make()
     again.restore(begun.state())
-    for step in range(5, 11):
+    forms = again.forms
+    again.restore(begun.state())
+    assert again.forms is not forms
+    before = len(captured)
+    for step in range(half, updates + 1):
         again.update(step)
-    assert len(captured) == 3
-    assert torch.equal(whole.losses[4:10], again.losses[:6])
+    assert len(captured) > before
+    assert torch.equal(whole.losses[half - 1 : updates], again.losses[: updates - half + 1])
     for mine, theirs in zip(whole.parameters, again.parameters, strict=True):
         assert torch.equal(mine, theirs)
 
@@ -126,9 +255,7 @@ def test_a_gpu_has_graphs_and_several_processes_have_not():
     assert run._trainer(get("transformer"), gpu, Workers(0, 2)) is Scheduled
 
 
-def test_every_feed_is_of_a_task_that_there_is():
-    kinds = {get(name).task.__name__ for name in (*EXPERIMENTS, "transformer")}
-    assert kinds == set(FEEDS)
-    assert why_not(SimpleNamespace()) != ""
-    noisy = type("Mnist", (), {"noise": [1]})
-    assert "noise" in why_not(noisy())
+def test_every_experiment_for_gpus_has_a_feed_or_a_reason():
+    kinds = {get(name).task.__name__ for name in ORDER}
+    assert kinds == FEEDS.keys() | VARIED.keys()
+    assert not FEEDS.keys() & VARIED.keys()

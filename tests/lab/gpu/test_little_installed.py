@@ -5,6 +5,8 @@ import subprocess
 
 from lab.benchmarks.benching import ROOT, python
 
+from layernorm.lab.gpu.tests import FILES
+
 # sympy is not on the list of the benchmarks': torch's own compiler imports it
 MISSING = [
     *("typer", "click", "pandas", "pydantic", "scipy", "sklearn", "matplotlib", "pooch"),
@@ -42,6 +44,9 @@ def test_the_tests_that_need_a_gpu_are_found_without_the_extras():
     assert any("test_the_gpus_numbers" in line for line in found)
     assert any("test_moves_to_the_gpu_and_back" in line for line in found)
     assert any("test_the_gpu_clock_flushes_and_times" in line for line in found)
+    assert any("test_graphs_have_the_losses_of_single_launches" in line for line in found)
+    files = {line.partition("::")[0] for line in found}
+    assert files <= set(FILES)
     assert not any("lab/experiments" in line for line in found)
 
 

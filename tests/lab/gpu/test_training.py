@@ -12,6 +12,7 @@ from lab.benchmarks.benching import ROOT
 
 from layernorm.lab import records
 from layernorm.lab.experiments import NAMES, STUDIES, get, run
+from layernorm.lab.gpu import __main__ as entry
 from layernorm.lab.gpu import archive, training
 
 
@@ -28,10 +29,18 @@ def test_every_experiment_has_both_profiles_standard_first():
     assert set(training.ORDER) == set(NAMES) - set(STUDIES)
     assert len(training.STEPS) == 2 * len(training.ORDER)
     assert all(step.endswith("/standard") for step in training.STEPS[: len(training.ORDER)])
-    for step in training.STEPS:
+    for step in (*training.STEPS, *training.MORE):
         name, _, profile = step.partition("/")
-        if profile in get(name).profiles:
-            assert training.plan_of(step, pretend=False).profile == profile
+        assert training.plan_of(step, pretend=False).profile == profile
+        assert profile in get(name).profiles
+
+
+def test_more_profiles_can_be_named(capsys):
+    assert entry._given(["train"]).steps == list(training.STEPS)
+    assert entry._given(["train", "--steps", "convnet/cifar10"]).steps == ["convnet/cifar10"]
+    with pytest.raises(SystemExit):
+        entry._given(["train", "--steps", "convnet/cifar"])
+    assert "expected some of mnist/standard, " in capsys.readouterr().err
 
 
 def test_runs_are_made_once_and_told(tmp_path, capsys):

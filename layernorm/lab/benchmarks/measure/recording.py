@@ -20,7 +20,10 @@ from layernorm.lab.records import Record
 
 TIMES = ("seconds", "p20", "p80", "host", "ratio", "ratio_low", "ratio_high", "bandwidth", "roof")
 SIZES = ("peak_memory", "held_memory", "resident_memory")
-PEERS = ("liger-kernel", "apex", "transformer-engine", "quack-kernels", "flash-attn")
+PEERS = (
+    *("liger-kernel", "apex", "transformer-engine", "quack-kernels", "flash-attn"),
+    *("nvidia-cudnn-frontend", "haste-pytorch", "flashrnn"),
+)
 OUTCOME = (
     "baseline",
     "rounds",

@@ -15,9 +15,14 @@ from layernorm.lab.benchmarks.measure.byte_model import MODES, traffic
 from layernorm.lab.benchmarks.measure.case import Case, Trial
 from layernorm.lab.benchmarks.measure.timing import Call
 from layernorm.lab.benchmarks.measure.words import one_of
-from layernorm.lab.benchmarks.norms.implementations import KERNELS, OURS, retained_graphs
+from layernorm.lab.benchmarks.norms.implementations import (
+    KERNELS,
+    NOT_PEERS,
+    OURS,
+    retained_graphs,
+)
 from layernorm.lab.benchmarks.norms.operations import Function, Operation
-from layernorm.lab.benchmarks.norms.peers import PEERS, MadeAnew
+from layernorm.lab.benchmarks.norms.peers import MadeAnew
 
 PLACE = "layernorm.lab.benchmarks.norms"
 MOVED, MOST = 2**28, 32  # bytes that a replayed graph moves; calls in it
@@ -64,7 +69,7 @@ class OperationCase(Case):
 
     def depends_on(self, name: str) -> tuple[Any, ...]:
         ours = (KERNELS[self.operation],) if name == OURS else ()
-        theirs = (PEERS_TABLE,) if name in {peer.name for peer in PEERS} else ()
+        theirs = () if name in NOT_PEERS else (PEERS_TABLE,)
         return (*super().depends_on(name), OPERATIONS, *ours, *theirs)
 
     def check(self) -> None:

@@ -16,6 +16,7 @@ from layernorm.lab.benchmarks.norms.peers import PEERS, MadeAnew
 NOT_INSTALLED = "not installed"
 NEEDS_CUDA = "needs a CUDA device"
 COMPILED, OURS = "compile", "triton"
+NOT_PEERS = ("definition", "torch", COMPILED, OURS)
 
 
 def _layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

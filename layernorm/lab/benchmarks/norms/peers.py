@@ -4,7 +4,7 @@ None is required: what is installed is found when a measurement begins. Written 
 0.6 to 0.8 (`liger_kernel.transformers.functional`), apex (`apex.normalization.fused_layer_norm`,
 2025), Transformer Engine 2 (`transformer_engine.pytorch.LayerNorm`, `RMSNorm`), QuACK 0.2 to 0.6
 (`quack.rmsnorm`; versions without `layernorm_bwd` give layer normalization forward alone),
-flash-attn 2.8 (`flash_attn.ops.triton.layer_norm`) and cuDNN's frontend 1.8 (`cudnn`, forward).
+flash-attn 2.8 (`flash_attn.ops.triton.layer_norm`) and cuDNN's frontend 1.8 (`cudnn`).
 Another version may have other signatures; then the row says what it raised, as it does where a
 gradient is asked for that a library does not have.
 
@@ -131,53 +131,89 @@ def _quack_layer(module: ModuleType) -> Function:
     return _rows(lambda x, weight, bias: Norm.apply(x, weight, bias, once(weight), once(bias)))
 
 
-def _cudnn_layer(module: ModuleType) -> Function:
-    """cuDNN's own layer norm: a graph of its frontend, built for each shape and type."""
+def _cudnn(module: ModuleType, kind: str) -> Function:
+    """cuDNN's own norm, `layernorm` or `rmsnorm`: graphs of its frontend, built for each shape and
+    type; without a gradient to come, the one that keeps no statistics."""
     handle, plans = module.create_handle(), {}
+    full = module.data_type.FLOAT
     kinds = {
-        torch.float32: module.data_type.FLOAT,
+        torch.float32: full,
         torch.float16: module.data_type.HALF,
         torch.bfloat16: module.data_type.BFLOAT16,
     }
-    eps = torch.full((1, 1, 1, 1), EPS)
+    number = torch.full((1, 1, 1, 1), EPS if kind == "layernorm" else RMS_EPS)
+    moments = ("mean", "inverse") if kind == "layernorm" else ("inverse",)
+    phase = module.norm_forward_phase
 
-    def planned(x: Tensor):
-        kind = module.data_type.FLOAT
+    def planned(x: Tensor, name: str, given: tuple[str, ...]):
+        """A graph of this name, what it is given and what it gives by name, and its room."""
         graph = module.pygraph(
-            io_data_type=kinds[x.dtype], intermediate_data_type=kind, compute_data_type=kind,
+            io_data_type=kinds[x.dtype], intermediate_data_type=full, compute_data_type=full,
             handle=handle,
         )  # fmt: skip
-        (rows, width), number = x.shape, kinds[x.dtype]
-        sizes = {"x": [rows, width, 1, 1], "weight": [1, width, 1, 1], "bias": [1, width, 1, 1]}
-        given = {
-            name: graph.tensor(
-                name=name, dim=dim, stride=[width, 1, width, width], data_type=number
+        sizes = {"x": x.shape, "dy": x.shape, "eps": (1, 1)}
+        sizes |= dict.fromkeys(("weight", "bias"), (1, x.shape[1]))
+        sizes |= dict.fromkeys(moments, (x.shape[0], 1))
+        tensors = {
+            each: graph.tensor(
+                name=each, dim=[*sizes[each], 1, 1],
+                stride=[sizes[each][1], 1, sizes[each][1], sizes[each][1]],
+                is_pass_by_value=each == "eps",
+                data_type=full if each in ("eps", *moments) else kinds[x.dtype],
             )
-            for name, dim in sizes.items()
-        }
-        given["eps"] = graph.tensor(
-            name="eps", dim=[1] * 4, stride=[1] * 4, is_pass_by_value=True, data_type=kind
-        )
-        y, _, _ = graph.layernorm(
-            name="norm", norm_forward_phase=module.norm_forward_phase.INFERENCE,
-            input=given["x"], scale=given["weight"], bias=given["bias"], epsilon=given["eps"],
-        )  # fmt: skip
-        y.set_output(True).set_data_type(number)
+            for each in given
+        }  # fmt: skip
+        said = {"input": tensors["x"], "scale": tensors["weight"], "name": name}
+        if name == "backward":
+            said |= {"grad": tensors["dy"], "inv_variance": tensors["inverse"]}
+            said |= {"mean": tensors["mean"]} if "mean" in moments else {"has_dbias": False}
+            made = getattr(graph, f"{kind}_backward")(**said)
+            names = ("dx", "dweight", "dbias") if "mean" in moments else ("dx", "dweight")
+        else:
+            said |= {"bias": tensors.get("bias"), "epsilon": tensors["eps"]}
+            made = getattr(graph, kind)(norm_forward_phase=getattr(phase, name), **said)
+            names = ("y", *moments) if name == "TRAINING" else ("y",)
+        outputs = dict(zip(names, made, strict=False))
+        for each, output in outputs.items():
+            output.set_output(True).set_data_type(full if each in moments else kinds[x.dtype])
         graph.build([module.heur_mode.A, module.heur_mode.FALLBACK])
         room = torch.empty(graph.get_workspace_size(), device=x.device, dtype=torch.uint8)
-        return graph, given, y, room
+        return graph, tensors, outputs, room
 
-    def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        if (key := (x.shape, x.dtype, x.device)) not in plans:
-            plans[key] = planned(x)
-        graph, given, y, room = plans[key]
-        out = torch.empty_like(x)
+    def run(name: str, **given: Tensor) -> list[Tensor]:
+        x = given["x"]
+        if (key := (name, x.shape, x.dtype, x.device)) not in plans:
+            plans[key] = planned(x, name, tuple(given))
+        graph, tensors, outputs, room = plans[key]
+        made = {
+            each: x.new_empty(len(x), 1, dtype=torch.float32)
+            if each in moments
+            else torch.empty_like(x if each in ("y", "dx") else given["weight"])
+            for each in outputs
+        }
         module.set_stream(handle=handle, stream=torch.cuda.current_stream(x.device).cuda_stream)
-        values = {"x": x, "weight": weight, "bias": bias, "eps": eps}
-        graph.execute({**{given[n]: t for n, t in values.items()}, y: out}, room, handle=handle)
-        return out
+        values = {tensors[each]: value for each, value in given.items()}
+        values |= {outputs[each]: value for each, value in made.items()}
+        graph.execute(values, room, handle=handle)
+        return list(made.values())
 
-    return _rows(norm)
+    class Norm(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x: Tensor, *vectors: Tensor) -> Tensor:
+            given = {"x": x, **dict(zip(("weight", "bias"), vectors, strict=False)), "eps": number}
+            if not any(ctx.needs_input_grad):
+                return run("INFERENCE", **given)[0]
+            y, *statistics = run("TRAINING", **given)
+            ctx.save_for_backward(x, vectors[0], *statistics)
+            return y
+
+        @staticmethod
+        def backward(ctx, dy: Tensor) -> tuple:
+            x, weight, *statistics = ctx.saved_tensors
+            given = dict(zip(moments, statistics, strict=True))
+            return tuple(run("backward", x=x, weight=weight, dy=dy.contiguous(), **given))
+
+    return _rows(lambda x, weight, **bias: Norm.apply(x, weight, *bias.values()))
 
 
 PEERS = (
@@ -224,7 +260,14 @@ PEERS = (
             "layer": _quack_layer,
         },
     ),
-    Peer("cudnn", "cudnn", {"layer": _cudnn_layer}),
+    Peer(
+        "cudnn",
+        "cudnn",
+        {
+            "layer": lambda m: _cudnn(m, "layernorm"),
+            "rms": lambda m: _cudnn(m, "rmsnorm"),
+        },
+    ),
     Peer(
         "flash_attn",
         "flash_attn.ops.triton.layer_norm",

@@ -2,7 +2,6 @@
 
 import sys
 from types import ModuleType, SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ from layernorm.lab.benchmarks.norms.case import OperationCase
 from layernorm.lab.benchmarks.norms.implementations import NEEDS_CUDA, NOT_INSTALLED, candidates
 from layernorm.lab.benchmarks.norms.operations import at
 from layernorm.lab.benchmarks.norms.peers import PEERS
+from layernorm.lab.records import staleness
 
 RMS_EPS = torch.finfo(torch.float32).eps
 
@@ -112,18 +112,29 @@ class Quack:
         assert rstd.shape == mean.shape == x.shape[:1]
         assert weight.dtype == torch.float32
         assert has_bias
-        normalized = (x - mean[:, None]) * rstd[:, None]
-        inner = dout * weight
-        share = normalized * (inner * normalized).mean(1, keepdim=True)
-        dx = rstd[:, None] * (inner - inner.mean(1, keepdim=True) - share)
-        return dx, (dout * normalized).sum(0), dout.sum(0)
+        return _backward(dout, x, weight, rstd[:, None], mean[:, None])
+
+
+class _Out:
+    """An output of cuDNN's graphs; its methods give it back."""
+
+    kept, kind = False, None
+
+    def set_output(self, kept):
+        self.kept = kept
+        return self
+
+    def set_data_type(self, kind):
+        self.kind = kind
+        return self
 
 
 class Cudnn:
-    """A graph that is built once for each shape, and computed with what it is given by tensor."""
+    """Graphs that are built once for each shape, and computed with what they are given by tensor;
+    statistics are there in training alone."""
 
     data_type = SimpleNamespace(FLOAT="float", HALF="half", BFLOAT16="bfloat16")
-    norm_forward_phase = SimpleNamespace(INFERENCE="inference")
+    norm_forward_phase = SimpleNamespace(INFERENCE="inference", TRAINING="training")
     heur_mode = SimpleNamespace(A="a", FALLBACK="fallback")
     create_handle = staticmethod(lambda: "handle")
     set_stream = staticmethod(lambda handle, stream: None)
@@ -131,21 +142,50 @@ class Cudnn:
     class pygraph:
         def __init__(self, io_data_type, intermediate_data_type, compute_data_type, handle):
             assert (io_data_type, intermediate_data_type, handle) == ("float", "float", "handle")
-            self.names, self.built = {}, False
+            self.sizes, self.built = {}, False
 
         def tensor(self, name, dim, stride, data_type, is_pass_by_value=False):
-            assert len(dim) == len(stride) == 4
+            assert dim[2:] == [1, 1]
+            assert stride == [dim[1], 1, dim[1], dim[1]]
+            assert data_type == "float"
             assert is_pass_by_value is (name == "eps")
             made = object()
-            self.names[made] = name
+            self.sizes[made] = dim[0] * dim[1]
             return made
 
+        def _made(self, compute, given, count):
+            assert self.sizes.keys() == set(given)
+            self.compute, self.given = compute, given
+            self.out = [_Out() for _ in range(count)]
+            return self.out
+
         def layernorm(self, name, norm_forward_phase, input, scale, bias, epsilon):
-            given = [self.names[one] for one in (input, scale, bias, epsilon)]
-            assert given == ["x", "weight", "bias", "eps"]
-            self.out = Mock()  # its methods are those of the library's tensors, which give it back
-            self.out.set_output.return_value = self.out
-            return self.out, None, None
+            def compute(x, weight, bias, eps):
+                assert float(eps) == pytest.approx(1e-5)
+                return torch.native_layer_norm(x, weight.shape, weight, bias, float(eps))
+
+            count = {"inference": 1, "training": 3}[norm_forward_phase]
+            made = self._made(compute, [input, scale, bias, epsilon], count)
+            return [*made, *[None] * (3 - count)]
+
+        def layernorm_backward(self, name, grad, input, scale, mean, inv_variance):
+            return self._made(_backward, [grad, input, scale, inv_variance, mean], 3)
+
+        def rmsnorm(self, name, norm_forward_phase, input, scale, bias, epsilon):
+            def compute(x, weight, eps):
+                assert float(eps) == RMS_EPS
+                inverse = (x.square().mean(1, keepdim=True) + float(eps)).rsqrt()
+                return x * inverse * weight, inverse
+
+            assert bias is None
+            count = {"inference": 1, "training": 2}[norm_forward_phase]
+            made = self._made(compute, [input, scale, epsilon], count)
+            return [*made, *[None] * (2 - count)]
+
+        def rmsnorm_backward(self, name, grad, input, scale, inv_variance, has_dbias):
+            assert not has_dbias
+            made = self._made(_backward, [grad, input, scale, inv_variance], 2)
+            return [*made, None]
 
         def build(self, heuristics):
             self.built = True
@@ -156,9 +196,22 @@ class Cudnn:
         def execute(self, values, room, handle):
             assert self.built
             assert room.numel() == 16
-            x, weight, bias, eps = (values[one] for one in self.names)
-            assert not eps.is_cuda
-            values[self.out].copy_(layer(x, weight, bias, float(eps)).detach())
+            assert values.keys() == {*self.given, *self.out}
+            assert all(values[one].numel() == size for one, size in self.sizes.items())
+            made = self.compute(*(values[one].detach() for one in self.given))
+            for out, value in zip(self.out, made, strict=False):
+                assert (out.kept, out.kind) == (True, "float")
+                values[out].copy_(value.view_as(values[out]))
+
+
+def _backward(dy, x, weight, inverse, mean=None):
+    """Gradients of x, gain and bias; without a mean those of RMS normalization."""
+    assert dy.is_contiguous()
+    normalized = (x if mean is None else x - mean) * inverse
+    inner = dy * weight
+    centered = inner if mean is None else inner - inner.mean(1, keepdim=True)
+    share = normalized * (inner * normalized).mean(1, keepdim=True)
+    return inverse * (centered - share), (dy * normalized).sum(0), dy.sum(0)
 
 
 class Flash:
@@ -182,7 +235,6 @@ FAKES = {
     "flash_attn": Flash,
     "cudnn": Cudnn,
 }
-FORWARD = {("cudnn", "layer")}  # it has no gradient
 
 
 @pytest.fixture
@@ -225,11 +277,8 @@ def test_the_peers_are_those_of_the_issue():
 @pytest.mark.parametrize(("peer", "name"), OPERATIONS, ids=lambda v: getattr(v, "name", v))
 def test_an_installed_peer_is_called_as_its_library_wants(install, peer, name):
     install(peer, FAKES[peer.name])
-    if (peer.name, name) in FORWARD:
-        assert status(name)[peer.name].startswith("failed: RuntimeError")
-        assert status(name, "forward")[peer.name] == "measured"
-    else:
-        assert status(name)[peer.name] == "measured"
+    assert status(name)[peer.name] == "measured"
+    assert status(name, "forward")[peer.name] == "measured"
 
 
 def test_a_peer_with_another_signature_says_so(install):
@@ -248,6 +297,49 @@ def test_gradients_come_from_the_library_s_own_backward(install, monkeypatch):
     monkeypatch.delattr(module, "layernorm_bwd")  # as in the versions before it had one
     assert status("layer")["quack"].startswith("failed: AttributeError")
     assert status("layer", "forward")["quack"] == "measured"
+
+
+@pytest.mark.parametrize(
+    ("name", "moments"), [("layer", {"mean", "inverse"}), ("rms", {"inverse"})]
+)
+def test_cudnn_keeps_statistics_where_a_gradient_is_to_come_alone(
+    install, monkeypatch, name, moments
+):
+    (cudnn,) = (peer for peer in PEERS if peer.name == "cudnn")
+    install(cudnn, Cudnn)
+    made, real = [], Cudnn.pygraph._made
+
+    def kept(self, compute, given, count):
+        made.append(count)
+        return real(self, compute, given, count)
+
+    monkeypatch.setattr(Cudnn.pygraph, "_made", kept)
+    assert status(name, "forward")["cudnn"] == "measured"
+    assert made == [1]
+    assert status(name, "forward+backward")["cudnn"] == "measured"
+    assert made[1:] == [outputs] * 2
+
+
+@pytest.mark.parametrize("name", ["layer", "rms"])
+def test_cudnns_gradients_are_gated(install, monkeypatch, name):
+    (cudnn,) = (peer for peer in PEERS if peer.name == "cudnn")
+    install(cudnn, Cudnn)
+    real = _backward
+    twice = lambda *given: (2 * real(*given)[0], *real(*given)[1:])  # noqa: E731
+    monkeypatch.setitem(globals(), "_backward", twice)
+    assert status(name)["cudnn"].startswith("wrong: ")
+
+
+def test_rows_of_others_do_not_depend_on_the_peers():
+    """So that a peer more makes no record on a CPU stale."""
+    case = OperationCase("layer", (6, 40), source=norms.OPERATIONS["layer"])
+    peers = "layernorm.lab.benchmarks.norms.peers.PEERS"
+    assert all(peers not in case.depends_on(name) for name in ("torch", "definition", "triton"))
+    assert all(peers in case.depends_on(peer.name) for peer in PEERS)
+    place = OperationCase.__module__, OperationCase.__name__
+    reached = staleness.code().reach([place], {}, False).definitions
+    assert place in reached
+    assert not any(name == "PEERS" for _, name in reached)
 
 
 def test_an_absent_peer_is_not_installed(install):
