@@ -85,8 +85,7 @@ download: $(INSTALLED)
 bench-gpu:
 	$(call on_gpu,bench)
 
-# The same for the experiments' profiles standard and paper, which need pandas, SciPy and
-# scikit-learn besides.
+# The same for the experiments' profiles standard and paper, which need the extra `experiments`.
 experiments-gpu:
 	$(call on_gpu,train)
 

@@ -6,7 +6,8 @@
     python -m layernorm.lab.gpu bench --pretend --runs DIR        a dry run, without a GPU
 
 `bench` needs torch, Triton, NumPy and jaxtyping alone; the tests, pytest besides; `train` needs
-pandas, SciPy and scikit-learn as well, and the data sets in $LAYERNORM_DATA. Nothing is fetched.
+pydantic, PyYAML, pandas, SciPy, scikit-learn and tqdm as well, from wheels brought along if need
+be, and the data sets in $LAYERNORM_DATA. Nothing is fetched.
 
 What it writes: every result is a file at once, under --runs ($LAYERNORM_RUNS, else ./runs). All of
 them, with markers and logs, are one file in --out, gpu.tar.gz, at most 15.5 MB, written anew every
@@ -57,7 +58,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from layernorm.lab.gpu import archive, little, parts
+from layernorm.lab.gpu import archive, parts
 from layernorm.lab.records.files import runs_folder
 
 ARCHIVE, LOG = "gpu.tar.gz", "gpu.log"
@@ -68,8 +69,6 @@ SHARE = 1 / 3  # of a call that tests may take
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0, or `parts.USELESS`."""
     given = _given(arguments)
-    if given.what == "train":
-        little.install()
     if given.pretend:
         from layernorm.lab.gpu import pretended
 

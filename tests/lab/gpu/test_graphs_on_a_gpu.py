@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from layernorm.lab.gpu import little
 from layernorm.lab.gpu.training import ORDER
 
 UPDATES = 12
@@ -14,7 +13,7 @@ UPDATES = 12
 @pytest.mark.parametrize("arm", ["none", "layer"])
 @pytest.mark.parametrize("name", ORDER)
 def test_graphs_have_the_losses_of_single_launches(name, arm):
-    little.install()
+    pytest.importorskip("pydantic", reason="experiments need the extra `experiments`")
     from layernorm.lab.experiments import checkpoint, get, run
     from layernorm.lab.experiments.data_parallel import Workers
 
