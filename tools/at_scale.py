@@ -1,4 +1,5 @@
-"""A sweep as large as a machine room, on paper: `python tools/at_scale.py` prints three tables.
+"""A sweep as large as a machine room, on paper: `python tools/at_scale.py` prints two tables,
+and `--ray 10000` how many empty runs Ray schedules in a second.
 
 What one run asks of the storage is counted on runs that are really made, empty ones. Whole sweeps
 are then carried out by the engine's own code on nodes that are simulated: a clock of their own says
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import concurrent.futures
 import contextlib
 import functools
 import heapq
@@ -264,6 +266,41 @@ def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
+def _back(config: Config) -> records.Record:
+    """An empty run on a node: its record is there already."""
+    if "EXPERIMENT" not in globals():
+        register(1)
+    return pickle.loads(_sent())
+
+
+def of_ray(runs: int) -> tuple[float, float, float]:
+    """Hand empty runs to a cluster of this machine, all at once as a sweep does.
+
+    Returns the runs that end in a second, the seconds of the processor that the command takes for
+    one, and the megabytes that it grows by.
+    """
+    import ray
+
+    from layernorm.lab.experiments.cluster import RayExecutor
+
+    register(1)
+    config = EXPERIMENT.config("book", "arm0", SEEDS, learning_rate=0.01)
+    before = _peak()
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    ray.init(**quiet)
+    try:
+        with RayExecutor() as cluster:
+            concurrent.futures.wait([cluster.submit(_back, config) for _ in range(100)])  # starts
+            began, spent = time.perf_counter(), time.process_time()
+            ended = [cluster.submit(_back, config) for _ in range(runs)]
+            for future in ended:
+                future.result()
+            took, spent = time.perf_counter() - began, time.process_time() - spent
+    finally:
+        ray.shutdown()
+    return runs / took, spent / runs, _peak() - before
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=1000)
@@ -271,7 +308,15 @@ def main() -> None:
     parser.add_argument("--days", type=float, default=30, help="between two failures of a node")
     parser.add_argument("--every", type=float, default=30, help="seconds between checkpoints")
     parser.add_argument("--sweeps", default="10x100,10x1000,100x100,10x10000,100x1000")
+    parser.add_argument("--ray", type=int, metavar="RUNS", help="measure Ray with empty runs, only")
     args = parser.parse_args()
+    if args.ray:
+        rate, each, megabytes = of_ray(args.ray)
+        print(
+            f"{args.ray} empty runs by Ray: {rate:.0f} a second, {1e3 * each:.2f} ms of the "
+            f"command's processor for each, {1e3 * megabytes / args.ray:.1f} MB/1000 runs"
+        )
+        return
     print("storage operations")
     for what, counts in of_one_run().items():
         told = ", ".join(f"{name} {n}" for name, n in counts.most_common())

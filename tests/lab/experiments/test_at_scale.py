@@ -1,5 +1,11 @@
 """The simulation of large sweeps: the engine's own code on nodes that fail at random."""
 
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
 import at_scale
 import pytest
 
@@ -48,3 +54,21 @@ def test_operations_of_real_runs_are_counted():
     assert found["a run"]["fsync"] == found["a run"]["replace"] == 1  # its record, whole or absent
     assert found["a checkpoint"]["fsync"] == 1
     assert found["a run that is done, read again"].total() < 6 < found["a run"].total() < 60
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+def test_empty_runs_are_handed_to_ray(tmp_path):
+    """All of them end, or the command would fail."""
+    own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 40, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, at_scale.__file__, "--ray", "30"],
+        env={**os.environ, **own, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    number = r"([0-9.]+)"
+    said = rf"30 empty runs by Ray: {number} a second, {number} ms of .* {number} MB/1000 runs"
+    rate, each, _ = map(float, re.fullmatch(said, done.stdout.strip()).groups())
+    assert rate > 0 < each

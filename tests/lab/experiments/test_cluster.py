@@ -1,4 +1,4 @@
-"""Sweeps on clusters: nodes and commands that die change no record but for its times."""
+"""Sweeps on a cluster of Ray: nodes and commands that die change no record but for its times."""
 
 import importlib.util
 import os
@@ -26,20 +26,6 @@ from layernorm.__main__ import main
 if __name__ == "__main__":
     main()
 """
-DASK = """
-from lab.experiments import toy_experiment
-toy_experiment.register()
-from dask.distributed import Client, LocalCluster
-from layernorm.lab.experiments.planning import Sweep
-from layernorm.lab.experiments.sweep import carry_out
-
-if __name__ == "__main__":
-    sweep = Sweep("toy", "faulty", ("none", "broken", "layer"), (0, 1), by_heart=False)
-    place = {"host": "127.0.0.1", "dashboard_address": None}
-    with LocalCluster(n_workers=2, threads_per_worker=1, **place) as nodes, Client(nodes) as client:
-        outcome = carry_out(sweep, workers=client.get_executor())
-    print(sorted((f.config.arm, f.config.seed, f.reason) for f in outcome.failed.values()))
-"""
 SLOW = {"updates": 8000, "evaluations": 10}  # seconds, with a checkpoint every two
 REASONS = {
     "broken": "RuntimeError: the toy is broken",
@@ -47,9 +33,6 @@ REASONS = {
 }
 with_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="Ray is not installed: the extra `cluster`"
-)
-with_dask = pytest.mark.skipif(
-    importlib.util.find_spec("distributed") is None, reason="dask.distributed is not installed"
 )
 
 
@@ -263,19 +246,18 @@ def test_no_cluster_is_told_at_once(nodes):
     assert time.monotonic() - began < 120  # Ray by itself takes four minutes
 
 
-@with_dask
-def test_dask_gives_the_records_of_one_process(tmp_path):
-    file = tmp_path / "script.py"
-    file.write_text(DASK)
-    done = subprocess.run(
-        [sys.executable, file],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    failed = [("broken", seed, "RuntimeError: the toy is broken") for seed in (0, 1)]
-    assert done.stdout.splitlines()[-1] == str(failed)
-    sweep = Sweep("toy", "faulty", ("none", "layer"), (0, 1), by_heart=False)
-    assert_records_are_those_of(sweep, tmp_path)
+@with_ray
+def test_runs_take_threads_and_shares_of_a_gpu(nodes, tmp_path):
+    """Halves, so that two are at work at once where there is room for three times two threads. They
+    compute with two, although their processes find OMP_NUM_THREADS=1."""
+    node, at_once = nodes.add(cpus=6, gpus=1), set()
+    with command(nodes, tmp_path, 2, "--threads", "2", "--gpus", "0.5") as sweep:
+        while sweep.poll() is None:
+            at_once.add(len(at_work(tmp_path)))
+            time.sleep(0.02)
+        _, err = sweep.communicate()
+    nodes.kill(node)
+    assert sweep.returncode == 0, err
+    assert max(at_once) == 2
+    made = finished("toy").values()
+    assert {run.environment["threads"] for run in made} == {2}

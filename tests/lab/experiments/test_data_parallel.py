@@ -2,9 +2,12 @@
 
 import json
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -12,7 +15,7 @@ from lab.experiments import sharing
 
 from layernorm.lab import records
 from layernorm.lab.analysis import parallel
-from layernorm.lab.experiments import NAMES, data_parallel, get
+from layernorm.lab.experiments import NAMES, checkpoint, data_parallel, get
 from layernorm.lab.experiments.data_parallel import Workers
 from layernorm.lab.experiments.run import train
 
@@ -133,25 +136,62 @@ def test_every_experiment_that_can_be_divided_makes_one_record(two, name, tmp_pa
     assert whole.result["curves"]["batch_loss"]["step"] == [2, 4]
 
 
-@pytest.mark.parametrize(("processes", "arm"), [(2, "layer-4"), (4, "layer-4"), (4, "batch-4")])
-def test_torchrun(tmp_path, processes, arm):
-    """As with the crews above: the record of one process, but for batch normalization."""
-    config = sharing.config(arm)
+def torchrun(root, processes, config, *more):
+    """The run, by the command that how-to-run shows."""
     options = {name: getattr(config.options, name) for name in
                ("updates", "evaluations", "batch_size", "learning_rate")}  # fmt: skip
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     where = [f"--nproc-per-node={processes}", "--master-addr=127.0.0.1", f"--master-port={port}"]
+    where += more
     sets = [word for name, value in options.items() for word in ("--set", f"{name}={value}")]
-    what = ["run", "batch_size", "--arm", arm, "--device", "cpu", *sets]
-    env = {**os.environ, "LAYERNORM_RUNS": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "torch.distributed.run", *where, "-m", "layernorm", *what]
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    [file] = tmp_path.rglob("*.json")
-    record = records.read(file)
+    what = ["run", "batch_size", "--arm", config.arm, "--device", "cpu", *sets]
+    return subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", *where, "-m", "layernorm", *what],
+        env={**os.environ, "LAYERNORM_RUNS": str(root), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def made_by(command, root):
+    """The one record that it leaves, and its messages."""
+    out, err = command.communicate()
+    assert command.returncode == 0, err
+    [file] = root.rglob("*.json")
+    assert out.count("record: ") == 1
+    assert file.name in out
+    return records.read(file), err
+
+
+@pytest.mark.parametrize(("processes", "arm"), [(2, "layer-4"), (4, "layer-4"), (4, "batch-4")])
+def test_torchrun(tmp_path, processes, arm):
+    """As with the crews above: the record of one process, but for batch normalization."""
+    config = sharing.config(arm)
+    with torchrun(tmp_path, processes, config) as command:
+        record, _ = made_by(command, tmp_path)
     assert record.config["options"]["workers"] == processes
-    assert done.stdout.count("record: ") == 1
-    assert file.name in done.stdout
     alone = train(config, device="cpu", save=False)
     assert (gap(alone.result, record.result) < 1e-4) == (arm == "layer-4")
+
+
+@pytest.mark.skipif(shutil.which("pgrep") is None, reason="pgrep is not installed")
+def test_a_worker_that_is_killed_is_started_again_and_goes_on_to_the_same_bits(two, tmp_path):
+    """By torchrun, which ends the other one, too; the crew makes the run without interruption."""
+    config = sharing.config("layer-4", updates=3000)
+    with torchrun(tmp_path / "parts", 2, config, "--max-restarts=1") as command:
+        while not (kept := list(tmp_path.rglob("*.checkpoint"))):
+            assert command.poll() is None, command.communicate()
+            time.sleep(0.05)
+        step = checkpoint.read(kept[0])["done"]["step"]
+        listed = subprocess.run(["pgrep", "-P", str(command.pid)], capture_output=True, text=True)
+        os.kill(int(listed.stdout.split()[-1]), signal.SIGKILL)
+        record, err = made_by(command, tmp_path / "parts")
+    told = [int(line.split()[1]) for line in err.splitlines() if line.startswith("update ")]
+    assert 0 < step < 3000
+    assert told.count(0) == 1  # it did not begin anew
+    assert set(told) == {0, 750, 1500, 2250, 3000}
+    assert not kept[0].exists()
+    [whole, _] = two.ask(2, sharing.run, config, tmp_path / "whole")
+    assert record.result == whole.result

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
@@ -465,6 +467,49 @@ def test_a_record_made_on_another_disk_is_kept_here(tmp_path):
     kept = [{p.name for p in (tmp_path / d).rglob("*.json")} for d in ("there", "runs")]
     assert kept[0] == kept[1]
     assert len(kept[0]) == 1
+
+
+def test_one_worker_of_a_machine_fetches_the_data_and_the_others_wait(monkeypatch, tmp_path):
+    """Three of one machine, and after them one of another, which has a temporary folder of its
+    own."""
+    config = Sweep("toy", "plain", ("none",), (0,)).config("none", 0, 0.01)
+    waiting, told = threading.Semaphore(0), []
+
+    class Data:
+        def document(self, config):
+            told.append("begin")
+            if len(told) == 1:
+                assert waiting.acquire(timeout=60)
+                assert waiting.acquire(timeout=60)
+            told.append("end")
+
+    def wait(seconds):
+        waiting.release()
+        pause(seconds)
+
+    def work():
+        engine._fetch(config)
+        told.append("goes on")
+
+    pause = time.sleep
+    monkeypatch.setattr(engine, "get", lambda name: Data())
+    monkeypatch.setattr(engine, "_fetched", set())
+    monkeypatch.setattr(lock.time, "sleep", wait)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(work)
+        while not told:
+            assert not first.done()
+            pause(0.01)
+        others = [pool.submit(work) for _ in range(2)]
+        for each in (first, *others):
+            each.result()
+    assert told == ["begin", "end", *3 * ["goes on"]]
+    assert engine._fetched == {"toy"}
+    (tmp_path / "other").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "other"))
+    work()
+    assert told[5:] == ["begin", "end", "goes on"]
 
 
 SCRIPT = """
