@@ -19,11 +19,11 @@ WAITS = (
     "RAY_gcs_server_request_timeout_seconds",
 )
 TRIES = 5
-LITTLE = ["--object-store-memory=80000000", "--disable-usage-stats"]
+LITTLE = ["--num-cpus=1", "--object-store-memory=80000000", "--disable-usage-stats"]
 
 
 class Nodes:
-    """A cluster whose head has one CPU; `add` starts another node.
+    """A cluster whose head has one CPU; `add` starts another node with one.
 
     `env` is what its nodes and the commands that use them need.
     """
@@ -42,13 +42,11 @@ class Nodes:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(20),
         }
-        head = ["--head", "--num-cpus=1", f"--port={self.port}", "--include-dashboard=false"]
+        head = ["--head", f"--port={self.port}", "--include-dashboard=false"]
         self._start(*head, f"--temp-dir={folder}/r")
 
-    def add(self, cpus: int = 1, gpus: int = 0) -> subprocess.Popen:
-        """A node that says it has so many, whatever this machine has."""
-        has = [f"--num-cpus={cpus}", f"--num-gpus={gpus}"]
-        return self._start(f"--address={self.address}", *has)
+    def add(self) -> subprocess.Popen:
+        return self._start(f"--address={self.address}")
 
     def _start(self, *arguments: str) -> subprocess.Popen:
         """Start a node, again if Ray gives up: it waits 30 seconds, however busy the machine."""

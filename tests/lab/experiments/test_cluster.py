@@ -244,20 +244,3 @@ def test_no_cluster_is_told_at_once(nodes):
     assert "no connection to the cluster '127.0.0.1:1': " in line
     assert "Connection refused; start its nodes with `ray start`" in line
     assert time.monotonic() - began < 120  # Ray by itself takes four minutes
-
-
-@with_ray
-def test_runs_take_threads_and_shares_of_a_gpu(nodes, tmp_path):
-    """Halves, so that two are at work at once where there is room for three times two threads. They
-    compute with two, although their processes find OMP_NUM_THREADS=1."""
-    node, at_once = nodes.add(cpus=6, gpus=1), set()
-    with command(nodes, tmp_path, 2, "--threads", "2", "--gpus", "0.5") as sweep:
-        while sweep.poll() is None:
-            at_once.add(len(at_work(tmp_path)))
-            time.sleep(0.02)
-        _, err = sweep.communicate()
-    nodes.kill(node)
-    assert sweep.returncode == 0, err
-    assert max(at_once) == 2
-    made = finished("toy").values()
-    assert {run.environment["threads"] for run in made} == {2}
