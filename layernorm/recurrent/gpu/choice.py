@@ -18,5 +18,5 @@ def asked(persistent: bool | None) -> Iterator[None]:
 
 
 def asked_for() -> bool | None:
-    """What was asked for; None if nothing was, and records decide."""
+    """Return the choice that was asked for, or None if records decide."""
     return _persistent.get()
