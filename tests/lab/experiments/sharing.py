@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from layernorm.__main__ import main
 from layernorm.lab.experiments import get
 from layernorm.lab.experiments.data_parallel import Workers
 from layernorm.lab.experiments.run import train
@@ -23,3 +24,8 @@ def run(group, config, root, stop=None):
         config, device="cpu", root=root, checkpoint_seconds=0, progress=progress,
         workers=Workers(group.rank, group.size),
     )  # fmt: skip
+
+
+if __name__ == "__main__":  # the command, with a checkpoint after every update
+    train.__kwdefaults__["checkpoint_seconds"] = 0
+    main()
