@@ -1,4 +1,4 @@
-"""The README's Python runs as it stands there."""
+"""The README's Python runs as it stands there; its verdicts and times are the stored ones."""
 
 import re
 import shutil
@@ -9,7 +9,34 @@ from importlib.util import find_spec
 import pairs
 import pytest
 
-SCRIPTS = re.findall(r"^```python\n(.*?)^```", (pairs.ROOT / "README.md").read_text(), re.M | re.S)
+from layernorm.lab.benchmarks.measure.table import number
+from layernorm.lab.benchmarks.recurrent import tables
+from layernorm.lab.claims import verdicts
+
+README = (pairs.ROOT / "README.md").read_text()
+SCRIPTS = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
+
+
+def test_its_verdicts_are_the_stored_ones():
+    told = re.findall(r"^\| .* \| (.*) \| `([a-z].*)` \|$", README, re.M)
+    assert len(told) > 5
+    stored = verdicts.Stored().verdicts
+    for words, claim in told:
+        assert words.startswith(stored[claim]["verdict"]), claim
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_its_times_are_the_recorded_ones(kind):
+    rows = tables.of_one_machine("recurrent", "cpu")
+    chosen = {"kind": kind, "mode": "training", "huge_pages": "off"}
+    [line] = re.findall(rf"^\| LayerNorm{kind.upper()} over .*", README, re.M)
+    told = re.findall(r"([\d.]+) \(([\d.]+)–([\d.]+)\)", line)
+    for numbers, name in zip(told, ("ours", "loop"), strict=True):
+        mine = tables.select(rows, implementation=name, **chosen)
+        ratios = [row.ratio for row in mine]
+        assert len(ratios) == 8
+        found = (tables.geometric_mean(mine), min(ratios), max(ratios))
+        assert numbers == tuple(map(number, found))
 
 
 def test_the_packages_first_lines_run(tmp_path):
