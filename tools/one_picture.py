@@ -10,7 +10,7 @@ from layernorm.methods import METHODS
 
 FILE = Path(__file__).parents[1] / "book" / "_static" / "one-picture.svg"
 LEFT, TOP, WIDTH, HEIGHT = 58, 40, 50, 30  # the matrix's corner, the size of its cells
-INK, FAINT, PAPER = "#1f2430", "#5a6270", "#fcfbf8"
+INK, FAINT, PAPER = "#1f2430", "#5a6270", "#ffffff"
 
 
 def draw() -> str:
