@@ -94,6 +94,7 @@ class RayExecutor(Executor):
             self._ray.shutdown()
         elif self._keeper is not None:
             self._ray.kill(self._keeper)
+            self._keeper = None
 
 
 class _Task(Future):

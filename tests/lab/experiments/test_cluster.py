@@ -251,13 +251,15 @@ def test_no_cluster_is_told_at_once(nodes):
 
 
 @with_ray
-def test_runs_share_a_gpu(nodes, tmp_path, monkeypatch):
-    """Of a node that has room for three by its CPUs; they wait until the gate is opened."""
+def test_runs_take_threads_and_share_a_gpu(nodes, tmp_path, monkeypatch):
+    """Of a node that has room for three by its CPUs; they wait until the gate is opened, and are
+    short, since more threads than cores wait for each other. OMP_NUM_THREADS is 1 there."""
     gate = tmp_path / "gate"
-    node = nodes.add(cpus=3, gpus=1, TOY_GATE=str(gate))
+    node = nodes.add(cpus=6, gpus=1, TOY_GATE=str(gate))
     for share, fit in (("0.5", 2), ("1", 1)):
         monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / share))
-        with command(nodes, tmp_path, 2, "--gpus", share, options=QUICK) as sweep:
+        takes = ["--threads", "2", "--gpus", share]
+        with command(nodes, tmp_path, 2, *takes, options=QUICK) as sweep:
             wait_for(sweep, lambda fit=fit: len(at_work(tmp_path)) >= fit)
             time.sleep(5)  # for one more, if it were started
             at_once = len(at_work(tmp_path))
@@ -266,7 +268,9 @@ def test_runs_share_a_gpu(nodes, tmp_path, monkeypatch):
         gate.unlink()
         assert sweep.returncode == 0, err
         assert at_once == fit
-        assert len(finished("toy")) == 6
+        made = finished("toy").values()
+        assert len(made) == 6
+        assert {run.environment["threads"] for run in made} == {2}
     nodes.kill(node)
 
 
