@@ -19,11 +19,12 @@ WAITS = (
     "RAY_gcs_server_request_timeout_seconds",
 )
 TRIES = 5
-LITTLE = ["--num-cpus=1", "--object-store-memory=80000000", "--disable-usage-stats"]
+LITTLE = ["--object-store-memory=80000000", "--disable-usage-stats"]
+OWN_DISK = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" "$1" && shift && exec "$@"']
 
 
 class Nodes:
-    """A cluster whose head has one CPU; `add` starts another node with one.
+    """A cluster whose head has one CPU; `add` starts another node.
 
     `env` is what its nodes and the commands that use them need.
     """
@@ -42,21 +43,31 @@ class Nodes:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(20),
         }
-        head = ["--head", f"--port={self.port}", "--include-dashboard=false"]
-        self._start(*head, f"--temp-dir={folder}/r")
+        head = ["--head", f"--port={self.port}", "--include-dashboard=false", "--num-cpus=1"]
+        self._start([*head, f"--temp-dir={folder}/r"], {})
 
-    def add(self) -> subprocess.Popen:
-        return self._start(f"--address={self.address}")
+    def add(
+        self, cpus: int = 1, gpus: int = 0, disk: tuple[Path, Path] | None = None, **env: str
+    ) -> subprocess.Popen:
+        """A node that says it has so many, whatever this machine has.
 
-    def _start(self, *arguments: str) -> subprocess.Popen:
+        `disk`: a folder, and another one in whose place the node finds it.
+        """
+        has = [f"--address={self.address}", f"--num-cpus={cpus}", f"--num-gpus={gpus}"]
+        return self._start(has, env, [*OWN_DISK, *map(str, disk)] if disk else [])
+
+    def _start(
+        self, arguments: list[str], env: dict[str, str], within: list[str] | None = None
+    ) -> subprocess.Popen:
         """Start a node, again if Ray gives up: it waits 30 seconds, however busy the machine."""
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *arguments]
+        ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block"]
+        command = [*(within or []), *ray, *arguments]
         for _ in range(TRIES):
             log = self.folder / f"node{len(self.started)}.log"
             with log.open("w") as file:
                 node = subprocess.Popen(
                     [*command, *LITTLE],
-                    env=self.env | dict.fromkeys(WAITS, str(PATIENCE)),
+                    env=self.env | env | dict.fromkeys(WAITS, str(PATIENCE)),
                     stdout=file,
                     stderr=file,
                     start_new_session=True,

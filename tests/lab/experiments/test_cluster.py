@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from lab.experiments import toy_experiment
@@ -14,7 +15,7 @@ from lab.experiments.nodes import Nodes
 from typer.testing import CliRunner
 
 from layernorm.cli import app
-from layernorm.lab.experiments import lock
+from layernorm.lab.experiments import cluster, lock
 from layernorm.lab.experiments.experiment import TUNING_SEED
 from layernorm.lab.experiments.planning import Sweep, finished
 from layernorm.lab.experiments.sweep import carry_out
@@ -27,6 +28,7 @@ if __name__ == "__main__":
     main()
 """
 SLOW = {"updates": 8000, "evaluations": 10}  # seconds, with a checkpoint every two
+QUICK = {"updates": 20, "evaluations": 2}
 REASONS = {
     "broken": "RuntimeError: the toy is broken",
     "deadly": "its worker process or node died, 4 times in a row",
@@ -54,12 +56,12 @@ def sweep_of(seeds):
     return Sweep("toy", "plain", ("none", "layer"), tuple(range(seeds)), SLOW)
 
 
-def command(nodes, tmp_path, seeds, *more):
+def command(nodes, tmp_path, seeds, *more, options=SLOW):
     """The sweep, by the command, in a process of its own."""
     file = tmp_path / "command.py"
     file.write_text(COMMAND)
     arms = ["--arms", "none,layer", "--seeds", ",".join(map(str, range(seeds)))]
-    sets = [word for name, value in SLOW.items() for word in ("--set", f"{name}={value}")]
+    sets = [word for name, value in options.items() for word in ("--set", f"{name}={value}")]
     words = ["sweep", "toy", "--profile", "plain", *arms, *sets, "--cluster", nodes.address, *more]
     return subprocess.Popen(
         [sys.executable, file, *words],
@@ -170,14 +172,15 @@ def refused(nodes, *words, **env):
 
 @with_ray
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "takes"),
     [
-        (["--threads", "2"], "a run takes 2 CPU, 0 GPU, and no node of the cluster has them (1"),
-        (["--gpus", "0.5"], "a run takes 1 CPU, 0.5 GPU, and no node of the cluster has them"),
+        (["--threads", "2"], "2 CPU, 0 GPU"),
+        (["--gpus", "0.5"], "1 CPU, 0.5 GPU"),
     ],
 )
-def test_runs_that_no_node_has_room_for_are_refused(nodes, words, message):
-    assert message in refused(nodes, "--cluster", nodes.address, *words)
+def test_runs_that_no_node_has_room_for_are_refused(nodes, words, takes):
+    line = refused(nodes, "--cluster", nodes.address, *words)
+    assert f"a run takes {takes}, and no node of the cluster has them (1 CPU, 0 GPU)" in line
 
 
 @with_ray
@@ -188,13 +191,14 @@ def test_another_token_is_refused_in_one_line(nodes):
 
 
 @with_ray
-def test_a_node_with_other_code_is_refused(nodes, tmp_path):
-    """Its package differs from this one's by a comment."""
+@pytest.mark.parametrize("file", ["__init__.py", "recurrent/cpu/native/norm.h"])
+def test_a_node_with_other_code_is_refused(nodes, tmp_path, file):
+    """Its package differs from this one's by a line's end."""
     [folder] = importlib.util.find_spec("layernorm").submodule_search_locations
     other = tmp_path / "other" / "layernorm"
     shutil.copytree(folder, other, copy_function=os.symlink)
-    code = other / "__init__.py"
-    changed = code.read_text() + "# other\n"
+    code = other / file
+    changed = code.read_text() + "\n"
     code.unlink()
     code.write_text(changed)
     path = os.pathsep.join([str(tmp_path / "other"), nodes.env["PYTHONPATH"]])
@@ -244,3 +248,167 @@ def test_no_cluster_is_told_at_once(nodes):
     assert "no connection to the cluster '127.0.0.1:1': " in line
     assert "Connection refused; start its nodes with `ray start`" in line
     assert time.monotonic() - began < 120  # Ray by itself takes four minutes
+
+
+@with_ray
+def test_runs_take_threads_and_share_a_gpu(nodes, tmp_path, monkeypatch):
+    """Of a node that has room for three by its CPUs; they wait until the gate is opened, and are
+    short, since more threads than cores wait for each other. OMP_NUM_THREADS is 1 there."""
+    gate = tmp_path / "gate"
+    node = nodes.add(cpus=6, gpus=1, TOY_GATE=str(gate))
+    for share, fit in (("0.5", 2), ("1", 1)):
+        monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / share))
+        takes = ["--threads", "2", "--gpus", share]
+        with command(nodes, tmp_path, 2, *takes, options=QUICK) as sweep:
+            wait_for(sweep, lambda fit=fit: len(at_work(tmp_path)) >= fit)
+            time.sleep(5)  # for one more, if it were started
+            at_once = len(at_work(tmp_path))
+            gate.touch()
+            _, err = sweep.communicate(timeout=300)
+        gate.unlink()
+        assert sweep.returncode == 0, err
+        assert at_once == fit
+        made = finished("toy").values()
+        assert len(made) == 6
+        assert {run.environment["threads"] for run in made} == {2}
+    nodes.kill(node)
+
+
+def can_have_own_disks():
+    unshare = shutil.which("unshare")
+    return unshare and not subprocess.run([unshare, "--mount", "true"], check=False).returncode
+
+
+@with_ray
+@pytest.mark.skipif(not can_have_own_disks(), reason="needs mounts of its own, by unshare")
+def test_a_run_goes_on_from_the_checkpoint_that_its_dead_node_sent(nodes, tmp_path):
+    """Both nodes have disks of their own. Checkpoints differ, if only in their times."""
+    here, runs = tmp_path / "runs", {}
+    here.mkdir()
+    for disk in (tmp_path / "one", tmp_path / "other"):
+        disk.mkdir()
+        runs[disk] = nodes.add(gpus=1, disk=(disk, here))
+    with command(nodes, tmp_path, 1, "--gpus", "1") as sweep:
+        wait_for(sweep, lambda: [*here.rglob("*.checkpoint")])
+        sent = next(here.rglob("*.checkpoint")).relative_to(here)
+        dead, other = sorted(runs, key=lambda disk: not (disk / sent).exists())
+        nodes.kill(runs[dead])
+        was = (here / sent).read_bytes()
+        wait_for(sweep, (other / sent).exists)
+        assert (other / sent).read_bytes() == was
+        _, err = sweep.communicate(timeout=300)
+    nodes.kill(runs[other])
+    assert sweep.returncode == 0, err
+    assert [*dead.rglob("*.checkpoint")]
+    assert not [*here.rglob("*.checkpoint*"), *other.rglob("*.checkpoint*")]
+    assert_records_are_those_of(sweep_of(1), tmp_path)
+
+
+class Elsewhere:
+    """Another machine's folder in the place of an actor; `asked` are the calls and their times."""
+
+    def __init__(self, folder, monkeypatch):
+        self._folder, self._files, self.asked = folder, cluster._files()(), []
+        error = type("RayError", (Exception,), {})
+        ray = SimpleNamespace(get=self.get, exceptions=SimpleNamespace(RayError=error))
+        monkeypatch.setattr(cluster, "_ray", lambda: ray)
+        monkeypatch.setattr(cluster, "LOOK", 0.01)
+        monkeypatch.setattr(cluster, "APART", 0.2)
+
+    def get(self, call, timeout):
+        name, file, *content = call
+        self.asked.append((name, time.monotonic()))
+        return getattr(self._files, name)(str(self._folder / os.path.basename(file)), *content)
+
+    def __getattr__(self, name):
+        return SimpleNamespace(remote=lambda *words: (name, *words))
+
+    def times(self, name):
+        return [at for what, at in self.asked if what == name]
+
+
+def put(file, size=100):
+    content = os.urandom(size)
+    cluster._files()().write(str(file), content)
+    return content
+
+
+def wait_until(reached):
+    until = time.monotonic() + 300
+    while not reached():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_checkpoints_are_sent_now_and_then_until_the_run_ends(monkeypatch, tmp_path):
+    there = Elsewhere(tmp_path / "there", monkeypatch)
+    file, copy = tmp_path / "here" / "run.checkpoint", tmp_path / "there" / "run.checkpoint"
+
+    def three():
+        put(file)
+        return len(there.times("write")) == 3
+
+    with cluster._sent(there, file):
+        wait_until(three)
+        last = put(file)
+        wait_until(lambda: copy.exists() and copy.read_bytes() == last)
+        file.unlink()
+    first, second, third, *_ = there.times("write")
+    assert min(second - first, third - second) >= cluster.APART
+    assert not [*copy.parent.iterdir()]
+
+
+def test_a_run_that_fails_leaves_its_checkpoint_and_begins_with_it_elsewhere(monkeypatch, tmp_path):
+    there = Elsewhere(tmp_path / "there", monkeypatch)
+    copy = tmp_path / "there" / "run.checkpoint"
+
+    def fails():
+        with cluster._sent(there, tmp_path / "one" / copy.name):
+            put(tmp_path / "one" / copy.name)
+            wait_until(copy.exists)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
+    sent = copy.read_bytes()
+    own = tmp_path / "other" / copy.name
+    with cluster._sent(there, own):
+        assert own.read_bytes() == sent
+        newer = put(own)
+        wait_until(lambda: len(there.times("write")) == 2)
+        assert copy.read_bytes() == newer
+    assert not copy.exists()
+
+
+def test_a_newer_checkpoint_of_the_same_disk_is_kept(monkeypatch, tmp_path):
+    there = Elsewhere(tmp_path / "there", monkeypatch)
+    own, copy = tmp_path / "here" / "run.checkpoint", tmp_path / "there" / "run.checkpoint"
+    put(copy)
+    newer = put(own)
+    with cluster._sent(there, own):
+        assert own.read_bytes() == newer
+    assert not copy.exists()
+
+
+def test_nothing_is_sent_to_the_same_disk(monkeypatch, tmp_path):
+    there, file = Elsewhere(tmp_path, monkeypatch), tmp_path / "run.checkpoint"
+    with cluster._sent(there, file):
+        for n in (2, 3):
+            put(file)
+            wait_until(lambda n=n: len(there.asked) == n)
+    assert {name for name, _ in there.asked} == {"begins"}
+    assert file.exists()
+
+
+def test_a_run_goes_on_that_can_send_nothing(monkeypatch, tmp_path, capsys):
+    there = Elsewhere(tmp_path / "there", monkeypatch)
+    monkeypatch.setattr(cluster, "LARGEST", 2**20)
+    with cluster._sent(there, tmp_path / "run.checkpoint"):
+        put(tmp_path / "run.checkpoint", 2**20 + 1)
+        wait_until(lambda: len(there.asked) == 2)
+    assert not there.times("write")
+    assert "it has more than 1 MiB" in capsys.readouterr().err
+    (tmp_path / "there").write_text("no folder")
+    with cluster._sent(there, tmp_path / "run.checkpoint"):
+        pass
+    assert "machine: [Errno 20] Not a directory" in capsys.readouterr().err

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import random
 import sys
+import time
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from typing import Literal
@@ -31,7 +32,7 @@ class ToyOptions(Options):
     """`hidden`: units of each layer. `noise`: the loss is multiplied by 1 + that much times numbers
     from numpy's and torch's generators, with `pythons` from python's, too (which the type checker
     of the tests draws from). At the update `bad_at` the loss is not finite. `fault`: how the run
-    fails at once."""
+    fails at once. A run waits for the file `TOY_GATE`, if that is set where it is made."""
 
     batch_size: Count = 8
     updates: Count = 30
@@ -49,6 +50,8 @@ class Toy:
             raise RuntimeError("the toy is broken")
         if options.fault == "dies":
             os._exit(3)
+        while (gate := os.environ.get("TOY_GATE")) and not os.path.exists(gate):
+            time.sleep(0.05)
         self.options = options
         self.parts = {name: _part(name, cases) for name, cases in CASES.items()}
         self.x, self.y = (t[: options.examples] for t in self.parts["train"])
