@@ -9,7 +9,6 @@ import sys
 import time
 
 import pytest
-from lab.experiments import toy_experiment
 from lab.experiments.nodes import Nodes
 from typer.testing import CliRunner
 
@@ -19,8 +18,8 @@ from layernorm.lab.experiments.experiment import TUNING_SEED
 from layernorm.lab.experiments.planning import Sweep, finished
 from layernorm.lab.experiments.sweep import carry_out
 
+pytestmark = pytest.mark.usefixtures("toy")
 COMMAND = """
-from lab.experiments import toy_experiment
 toy_experiment.register()
 from layernorm.__main__ import main
 if __name__ == "__main__":
@@ -34,11 +33,6 @@ REASONS = {
 with_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="Ray is not installed: the extra `cluster`"
 )
-
-
-@pytest.fixture(autouse=True)
-def toy(monkeypatch, tmp_path):
-    toy_experiment.use(monkeypatch, tmp_path)
 
 
 @pytest.fixture(scope="module")
