@@ -18,14 +18,9 @@ FIELDS = {"said_by": "paper section 3", "kind": "property", "chapter": "03", "ru
 
 
 @pytest.fixture(autouse=True)
-def folders(tmp_path, monkeypatch):
-    """Runs, published records and data in folders of the test's own."""
-    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
+def without_data(folders, monkeypatch):
     monkeypatch.delenv("LAYERNORM_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    published = tmp_path / "published"
-    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: published)
-    return tmp_path
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folders / "cache"))
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from layernorm.lab.experiments import sweep as engine
 
 
 @pytest.fixture
-def toy(monkeypatch, tmp_path):
-    toy_experiment.use(monkeypatch, tmp_path)
+def toy(folders, monkeypatch):
+    toy_experiment.use(monkeypatch)
 
 
 @pytest.fixture

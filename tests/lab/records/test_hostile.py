@@ -24,9 +24,8 @@ RESULT = {"curves": {"loss": {"step": [0, 9], "value": [2.5, 0.5]}}, "final": {"
 
 
 @pytest.fixture(autouse=True)
-def folders(tmp_path, monkeypatch):
-    toy_experiment.use(monkeypatch, tmp_path)
-    return tmp_path
+def toy(folders, monkeypatch):
+    toy_experiment.use(monkeypatch)
 
 
 def saved(**config):
