@@ -2,12 +2,12 @@ import hashlib
 import json
 import math
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from apart import printed
 
 from layernorm.lab import records
 from layernorm.lab.records import RecordError
@@ -305,18 +305,12 @@ assert len(records.runs('none_such')) == 1
 """
 
 
-def python(script: str, folder: Path) -> None:
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=100)
-    assert done.returncode == 0, done.stderr
-
-
 def test_a_killed_process_leaves_no_half_file(tmp_path):
     """Killed at twelve moments while it writes 0.5 MB over and over: whole or absent."""
-    python(KILL, tmp_path)
+    printed("-c", KILL, cwd=tmp_path, timeout=100)
 
 
 def test_two_writers_of_one_record(tmp_path):
     """Whoever reads meanwhile sees the one or the other, whole, and both in time."""
-    python(WRITE, tmp_path)
+    printed("-c", WRITE, cwd=tmp_path, timeout=100)
     assert len(written(tmp_path / "runs")) == 1
