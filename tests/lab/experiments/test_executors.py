@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from apart import printed
+from lab.experiments.test_cluster import assert_records_are_those_of
 
-from layernorm.lab.experiments.planning import Sweep, finished
-from layernorm.lab.experiments.sweep import carry_out
+from layernorm.lab.experiments.planning import Sweep
 
 PAGE = Path(__file__).parents[3] / "book" / "how-to-run.md"
 SCRIPT = """
@@ -66,11 +66,5 @@ def test_the_code_shown_gives_the_records_of_one_process(toy, tmp_path, name):
     failed = ast.literal_eval(out.splitlines()[-1])
     assert [(arm, seed) for arm, seed, _ in failed] == [("broken", 0), ("broken", 1)]
     assert all("RuntimeError: the toy is broken" in reason for *_, reason in failed)
-    found = finished("toy")
     plan = Sweep("toy", "faulty", ("none", "layer"), (0, 1), by_heart=False)
-    plain = carry_out(plan, workers=1, root=tmp_path / "plain").done
-    assert found.keys() == plain.keys()
-    for key, record in found.items():
-        assert record.result == plain[key].result
-        assert record.digest == plain[key].digest
-        assert record.environment["threads"] == 1
+    assert_records_are_those_of(plan, tmp_path)

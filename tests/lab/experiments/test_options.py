@@ -69,11 +69,6 @@ def test_an_option_that_does_not_fit_is_named_with_what_would(case):
         get("toy").config("book", "layer", 0, **values)
 
 
-def test_the_control_is_refused_with_a_method():
-    with pytest.raises(ValueError, match=r"control of method 'none', got method 'layer'; leave"):
-        get("toy").config("book", "layer", 0, rescaled=True)
-
-
 def test_what_fits_is_taken_as_it_is():
     values = {"learning_rate": 1, "hidden": [3, 4], "clip": None, "examples": 8, "updates": 3}
     got = make(toy_experiment.ToyOptions, values)
