@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 import torch
 from library.oracle import draw
+from recurrent.batch_norm_reference import sigmoid
 from recurrent.recurrent_reference import shaken
 from torch import nn
 
 from layernorm.recurrent import convert
-
-
-def sigmoid(a):
-    return 1 / (1 + np.exp(-a))
 
 
 def norm(a, gain, bias, eps=1e-5):

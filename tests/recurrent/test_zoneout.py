@@ -6,6 +6,7 @@ import pytest
 import torch
 from apart import outcomes, report
 from library.oracle import draw
+from recurrent.batch_norm_reference import sigmoid
 from recurrent.recurrent_reference import shaken
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
@@ -34,10 +35,6 @@ KINDS = [
 
 def made(kind, **options):
     return shaken(kind(3, UNITS, eps=EPS, dtype=torch.float64, **options))
-
-
-def sigmoid(a):
-    return 1 / (1 + np.exp(-a))
 
 
 def norm(a, w, name):
