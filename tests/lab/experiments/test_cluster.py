@@ -9,10 +9,9 @@ import sys
 import time
 
 import pytest
+from cli import commands
 from lab.experiments.nodes import Nodes
-from typer.testing import CliRunner
 
-from layernorm.cli import app
 from layernorm.lab.experiments import lock
 from layernorm.lab.experiments.experiment import TUNING_SEED
 from layernorm.lab.experiments.planning import Sweep, finished
@@ -198,17 +197,13 @@ def test_a_node_with_other_code_is_refused(nodes, tmp_path):
 
 
 def said(*words):
-    result = CliRunner().invoke(app, ["sweep", "toy", "--profile", "plain", *words])
-    assert result.exit_code == 1, result.output
-    (line,) = result.stderr.splitlines()
-    return line
+    return commands.refused("sweep", "toy", "--profile", "plain", *words)
 
 
 def test_a_cluster_without_ray_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert "a cluster needs the package ray, which is not installed here" in said(
-        "--cluster", "auto"
-    )
+    message = "a cluster needs the package ray, which is not installed here"
+    assert message in said("--cluster", "auto")
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ import errno
 import sys
 
 import pytest
+from cli.commands import layernorm, refused
 from lab.experiments import toy_experiment
-from typer.testing import CliRunner
 
-from layernorm.cli import app
 from layernorm.cli.run import configuration
 from layernorm.lab import experiments, records
 from layernorm.lab.experiments import get, lock, options
@@ -19,10 +18,6 @@ from layernorm.lab.experiments.run import train
 pytestmark = pytest.mark.usefixtures("toy")
 
 
-def layernorm(*arguments):
-    return CliRunner().invoke(app, arguments)
-
-
 RUN = ("run", "toy", "--arm", "layer", "--seed", "0", "--device", "cpu")
 
 
@@ -30,15 +25,6 @@ def run(*options, arm="layer"):
     result = layernorm("run", "toy", "--arm", arm, "--seed", "0", "--device", "cpu", *options)
     assert result.exit_code == 0, result.output
     return result
-
-
-def refused(*arguments):
-    result = layernorm(*arguments)
-    assert result.exit_code == 1, result.output
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("Error: ")
-    return line
 
 
 def test_a_run_shows_metrics_as_they_come_and_its_final_ones():

@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from cli.commands import layernorm, succeed
 from lab.experiments import toy_experiment
 from lab.experiments.toy_experiment import COMPARISONS, EXPERIMENT, MARGIN
-from typer.testing import CliRunner
 
-from layernorm.cli import app
 from layernorm.lab import records
 from layernorm.lab.analysis.curves import over_seconds
 from layernorm.lab.experiments import run
@@ -175,15 +174,13 @@ def test_times_are_those_of_the_published_run(publish, monkeypatch):
 def test_the_command_says_what_came_of_each_arm(publish):
     publish("plain", lambda record: older(record, record.config["seed"] * 0.0011))
     command = ["records", "confirm", "toy", "--profile", "plain", "--arm", "layer"]
-    said = CliRunner().invoke(app, [*command, "--seed", "1"])
+    said = layernorm(*command, "--seed", "1")
     assert said.exit_code == 1
     assert said.stdout.startswith("layer, seed 1: not confirmed, 0.1 is allowed; off by shares")
-    said = CliRunner().invoke(app, command)
+    said = layernorm(*command)
     assert (said.exit_code, said.stdout) == (0, "layer, seed 0: confirmed, the same bits\n")
     assert said.stderr == "1 of 1: layer seed 0\n"
-    said = CliRunner().invoke(app, command)
-    assert said.exit_code == 0
-    assert said.stdout == "none of these published runs of toy, plain, is stale\n"
+    assert succeed(*command) == "none of these published runs of toy, plain, is stale\n"
 
 
 def test_a_diverged_run_is_far_from_one_that_is_not(publish):
