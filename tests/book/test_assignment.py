@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import assignment
 import nbformat
 import pairs
 import pytest
+from apart import printed
 
 CHAPTER = """---
 kernelspec:
@@ -158,11 +158,7 @@ def test_nbgrader(tmp_path, monkeypatch):
 
     def run(command: str) -> None:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(
-            [sys.executable, "-m", "nbgrader", command, name],
-            cwd=course, env=os.environ | {"PATH": path}, capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        printed("-m", "nbgrader", command, name, cwd=course, env=os.environ | {"PATH": path})
 
     run("generate_assignment")
     file = f"{name}/{name}.ipynb"

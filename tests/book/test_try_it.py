@@ -2,7 +2,6 @@
 taken only with their hashes."""
 
 import hashlib
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -11,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from book.test_extensions import extension as loaded
 
 from layernorm import functional as F
 
@@ -29,10 +29,7 @@ CASES = [  # the package refuses instance normalization of a single position, as
 
 @pytest.fixture(scope="module")
 def extension():
-    spec = importlib.util.spec_from_file_location("try_it", ROOT / "book" / "_ext" / "try_it.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded("try_it")
 
 
 @pytest.fixture(scope="module")

@@ -2,22 +2,16 @@ import importlib.metadata
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from cli.commands import layernorm, succeed
 
-from layernorm.cli import app, doctor
+from layernorm.cli import doctor
 from layernorm.cli.doctor import Line, examine
 from layernorm.lab import records
 from layernorm.recurrent import cpu
 from layernorm.recurrent.cpu import binding, build, operators
 
+pytestmark = pytest.mark.usefixtures("folders")
 CONFIG = {"experiment": "digits", "profile": "book", "arm": "layer", "method": "layer", "seed": 0}
-
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path, monkeypatch):
-    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
-    published = tmp_path / "published"
-    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: published)
 
 
 def found(topic: str, name: str) -> Line:
@@ -30,10 +24,9 @@ def test_it_tells_what_is_here():
     assert found("machine", "threads").says == str(torch.get_num_threads())
     assert found("data", "digits").says == "embedded"
     assert found("records", "runs").says == "none"
-    result = CliRunner().invoke(app, ["doctor"])
-    assert (result.exit_code, result.stderr) == (0, "")
+    shown = succeed("doctor")
     for line in examine():
-        assert line.says in result.stdout
+        assert line.says in shown
 
 
 def test_a_missing_compiler_is_told(monkeypatch):
@@ -70,7 +63,7 @@ def test_backends_are_tried(monkeypatch, backend):
     monkeypatch.setattr(kernels, "run", wrong)
     line = found("backends", backend)
     assert (line.says, line.problem) == ("differs from the definition", True)
-    result = CliRunner().invoke(app, ["doctor"])
+    result = layernorm("doctor")
     assert result.exit_code == 1
     assert f"✗ {backend}" in result.stdout
     assert result.stderr == "Error: what is marked ✗ is broken\n"

@@ -2,10 +2,11 @@
 GPU needs."""
 
 import json
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+
+from apart import printed
 
 import layernorm
 
@@ -23,9 +24,7 @@ ALLOWED = {"layernorm", "jaxtyping", "wadler_lindig", "numpy", "typing_extension
 
 
 def run(*modules: str) -> dict:
-    command = [sys.executable, "-c", PROGRAM, *modules]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    return json.loads(printed("-c", PROGRAM, *modules))
 
 
 def foreign(outcome: dict) -> set[str]:
