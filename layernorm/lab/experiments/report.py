@@ -101,7 +101,7 @@ def box(experiment: Experiment, arm: str = "layer") -> Box:
         results = ["not measured yet"]
         seeds = f"{scale.first or len(scale.seeds)} at first, planned"
     else:
-        results = [_result(name, found[name]) for name in paper.rows]
+        results = [_result(name, found) for name in paper.rows]
         seeds = _numbers(one.difference.n for one in found.values() if one.difference)
     rows = {
         "claim": (paper.claim, experiment.question),
@@ -120,10 +120,16 @@ def box(experiment: Experiment, arm: str = "layer") -> Box:
     return Box.from_dict(rows, orient="index", columns=["the paper", "here"])
 
 
-def _result(name: str, one: Judged) -> str:
+def _result(name: str, found: compare.Verdicts) -> str:
+    one, verdict = found[name], _verdict(found[name], found)
     if one.difference is None:
-        return f"{name}: {one.verdict}"
-    return f"{name}: {one.difference:.2g} {one.row.margin.unit}, {one.verdict}"
+        return f"{name}: {verdict}"
+    return f"{name}: {one.difference:.2g} {one.row.margin.unit}, {verdict}"
+
+
+def _verdict(one: Judged, found: compare.Verdicts) -> str:
+    """The verdict; there is none while an arm has no run."""
+    return one.verdict if set(one.row.arms) <= set(found.frame.arm) else "not yet tested"
 
 
 def share(found: compare.Verdicts, row: Comparison) -> str:
@@ -151,7 +157,7 @@ def table(found: compare.Verdicts, *names: str) -> pandas.DataFrame:
             "level": f"{one.confidence:.2%}",
             "n": one.difference.n if one.difference else "",
             "margin": f"{one.row.margin.size:g} {one.row.margin.unit}",
-            "verdict": one.verdict,
+            "verdict": _verdict(one, found),
             "same for margins": one.reach(),
             "of the paper's updates": share(found, one.row),
         }
