@@ -32,7 +32,7 @@ if not all(map(find_spec, REST)):  # then the library and its kernels alone, and
         "tests/lab/benchmarks/[!bcm]*",
         "tests/lab/claims/*",
         "tests/lab/data/*",
-        "tests/lab/experiments",
+        "tests/lab/experiments/*",
         "tests/lab/gpu/test_[!g]*",
         "tests/lab/records/*",
         "tests/lab/test_*.py",

@@ -1,5 +1,4 @@
-"""Other processes. Jobs in one of their own are without the tests' import hook: no graph capture
-sees through it.
+"""Jobs in a process of their own, without the tests' import hook: no graph capture sees through it.
 
 A test file names its `jobs()`, asks `outcomes(__file__)` for what became of them, and ends with
 `if __name__ == "__main__": report(jobs())`.
@@ -12,18 +11,18 @@ import sys
 from collections.abc import Callable, Mapping
 
 
-def printed(*arguments, **options) -> str:
-    """What Python prints with these arguments; it ends well."""
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, **options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def told(program, environment: Mapping[str, str] | None = None):
+    """The JSON that a program prints."""
+    command = [sys.executable, program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @functools.cache
 def outcomes(program: str) -> dict[str, str]:
     """One process for all jobs of a file: starting torch's tracer takes longer than a job."""
-    return json.loads(printed(program, timeout=600))
+    return told(program)
 
 
 def report(jobs: Mapping[str, Callable[[], None]]) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +10,6 @@ import assignment
 import nbformat
 import pairs
 import pytest
-from apart import printed
 
 CHAPTER = """---
 kernelspec:
@@ -158,7 +158,11 @@ def test_nbgrader(tmp_path, monkeypatch):
 
     def run(command: str) -> None:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        printed("-m", "nbgrader", command, name, cwd=course, env=os.environ | {"PATH": path})
+        done = subprocess.run(
+            [sys.executable, "-m", "nbgrader", command, name],
+            cwd=course, env=os.environ | {"PATH": path}, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
 
     run("generate_assignment")
     file = f"{name}/{name}.ipynb"

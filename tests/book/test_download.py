@@ -178,8 +178,19 @@ def small(tmp_path, has_chromium):
 
     def build(chapter):
         (tmp_path / "chapters" / "one.md").write_text(chapter)
-        options = ["-q", "-W", "-b", "epub", "-d", "read"]
-        command = [sys.executable, "-m", "sphinx", *options, ".", "out"]
+        command = [
+            sys.executable,
+            "-m",
+            "sphinx",
+            "-q",
+            "-W",
+            "-b",
+            "epub",
+            "-d",
+            "read",
+            ".",
+            "out",
+        ]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
 
     return tmp_path, build

@@ -2,11 +2,12 @@
 
 import re
 import shutil
+import subprocess
+import sys
 from importlib.util import find_spec
 
 import pairs
 import pytest
-from apart import printed
 
 from layernorm.lab.benchmarks.measure.table import number
 from layernorm.lab.benchmarks.recurrent import tables
@@ -41,7 +42,7 @@ def test_its_times_are_the_recorded_ones(kind):
 def test_the_packages_first_lines_run(tmp_path):
     program = "".join(script for script in SCRIPTS if "onnx" not in script)
     assert "LayerNormLSTM" in program
-    printed("-c", program, cwd=tmp_path, timeout=600)
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=600)
 
 
 @pytest.mark.skipif(not find_spec("onnxruntime"), reason="onnxruntime is not installed")
@@ -52,7 +53,10 @@ def test_from_an_old_models_weights_to_another_runtime(tmp_path):
     assert len(script.splitlines()) <= 25
     # Over draws the losses fall to 0.26 to 0.51 of what they were; from this seed to 0.28.
     seeded = f"import torch\ntorch.manual_seed(0)\n{script}"
-    lines = printed("-c", seeded, cwd=tmp_path, timeout=600).splitlines()
+    command = [sys.executable, "-c", seeded]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
     losses = [float(found[1]) for line in lines if (found := re.fullmatch(r"\d+ (\S+)", line))]
     assert len(losses) == 100
     assert sum(losses[-10:]) < sum(losses[:10]) / 2, "it learned nothing"

@@ -9,6 +9,8 @@ import same_records
 from layernorm.lab import records
 from layernorm.lab.records import published
 
+STEPS = {"s": [0, 10], "m": ["loss", "error"]}
+
 
 def run(arm, seed, loss=0.5, seconds=0.1, **more):
     """A run as a published file has it."""

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cli.commands import layernorm, refused, succeed
+from typer.testing import CliRunner
 
+from layernorm.cli import app
 from layernorm.lab import claims, records
 from layernorm.lab.benchmarks.measure import Row
 from layernorm.lab.claims import Finding
@@ -17,9 +18,14 @@ FIELDS = {"said_by": "paper section 3", "kind": "property", "chapter": "03", "ru
 
 
 @pytest.fixture(autouse=True)
-def without_data(folders, monkeypatch):
+def folders(tmp_path, monkeypatch):
+    """Runs, published records and data in folders of the test's own."""
+    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
     monkeypatch.delenv("LAYERNORM_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folders / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    published = tmp_path / "published"
+    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: published)
+    return tmp_path
 
 
 @pytest.fixture
@@ -33,6 +39,26 @@ def three_claims(monkeypatch, tmp_path):
     claims.declare(id="second", statement="Two holds.", check=lambda: proved, **fields)
     claims.declare(id="later/mnist", statement="Three.", **{**FIELDS, "chapter": "19"})
     monkeypatch.setattr("layernorm.lab.claims.verdicts.FILE", tmp_path / "verdicts.json")
+
+
+def layernorm(*arguments: str):
+    return CliRunner().invoke(app, arguments)
+
+
+def succeed(*arguments: str) -> str:
+    result = layernorm(*arguments)
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    return result.stdout
+
+
+def fail(*arguments: str) -> str:
+    """The one line of an error."""
+    result = layernorm(*arguments)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    return line
 
 
 def test_claims_are_listed_with_verdict_and_evidence(three_claims):
@@ -99,7 +125,7 @@ def test_a_broken_check_is_named_and_the_others_are_shown(three_claims):
     assert result.stderr == (
         "Error: the check of claim 'broken' raised ZeroDivisionError: division by zero\n"
     )
-    assert "'broken'" in refused("claims", "broken", "--check")
+    assert "'broken'" in fail("claims", "broken", "--check")
 
 
 @pytest.mark.parametrize(
@@ -122,7 +148,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(three_claims
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
     claims.declare(id="needs", statement="No.", check=check, **FIELDS)
-    said = refused("claims", "needs", "--check")
+    said = fail("claims", "needs", "--check")
     assert said.endswith(
         f"No module named {module!r}; install it with: pip install 'layernorm[{extra}]'"
     )
@@ -131,7 +157,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(three_claims
 def test_a_missing_module_of_no_extra_is_named_alone(three_claims, monkeypatch):
     missing = ModuleNotFoundError("No module named 'nowhere'", name="nowhere")
     monkeypatch.setattr(claims, "select", lambda *_: (_ for _ in ()).throw(missing))
-    assert refused("claims") == "Error: No module named 'nowhere'"
+    assert fail("claims") == "Error: No module named 'nowhere'"
 
 
 def test_progress_is_shown_on_a_terminal_alone():
@@ -169,7 +195,7 @@ def test_progress_is_shown_on_a_terminal_alone():
     ],
 )
 def test_errors_are_one_line(three_claims, arguments, message):
-    assert message in refused(*arguments)
+    assert message in fail(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +242,7 @@ def test_records_are_added_and_listed(folders):
         "1",
     ]
     (folders / "published" / "digits-book.json").write_text("{")
-    assert "digits-book.json is truncated" in refused("records", "list")
+    assert "digits-book.json is truncated" in fail("records", "list")
 
 
 def test_replacing_published_records(folders):
@@ -259,9 +285,9 @@ def test_rows_that_cannot_be_written_are_refused_before_anything_is_measured(two
 
     monkeypatch.setattr("tempfile.TemporaryFile", denied)
     monkeypatch.setattr("layernorm.lab.benchmarks.measure.run", None)
-    said = refused("bench", "recurrent", *ONE_CASE, "--json", "rows.json")
+    said = fail("bench", "recurrent", *ONE_CASE, "--json", "rows.json")
     assert "json: . cannot be written to ([Errno 13] Permission denied: '.'); name another" in said
-    assert "json: / is a folder; name a file" in refused("bench", "recurrent", "--json", "/")
+    assert "json: / is a folder; name a file" in fail("bench", "recurrent", "--json", "/")
 
 
 def test_the_recurrent_benchmark_shows_writes_and_records(two_rows, folders):

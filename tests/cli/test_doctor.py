@@ -2,16 +2,22 @@ import importlib.metadata
 
 import pytest
 import torch
-from cli.commands import layernorm, succeed
+from typer.testing import CliRunner
 
-from layernorm.cli import doctor
+from layernorm.cli import app, doctor
 from layernorm.cli.doctor import Line, examine
 from layernorm.lab import records
 from layernorm.recurrent import cpu
 from layernorm.recurrent.cpu import binding, build, operators
 
-pytestmark = pytest.mark.usefixtures("folders")
 CONFIG = {"experiment": "digits", "profile": "book", "arm": "layer", "method": "layer", "seed": 0}
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
+    published = tmp_path / "published"
+    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: published)
 
 
 def found(topic: str, name: str) -> Line:
@@ -24,9 +30,10 @@ def test_it_tells_what_is_here():
     assert found("machine", "threads").says == str(torch.get_num_threads())
     assert found("data", "digits").says == "embedded"
     assert found("records", "runs").says == "none"
-    shown = succeed("doctor")
+    result = CliRunner().invoke(app, ["doctor"])
+    assert (result.exit_code, result.stderr) == (0, "")
     for line in examine():
-        assert line.says in shown
+        assert line.says in result.stdout
 
 
 def test_a_missing_compiler_is_told(monkeypatch):
@@ -63,7 +70,7 @@ def test_backends_are_tried(monkeypatch, backend):
     monkeypatch.setattr(kernels, "run", wrong)
     line = found("backends", backend)
     assert (line.says, line.problem) == ("differs from the definition", True)
-    result = layernorm("doctor")
+    result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 1
     assert f"✗ {backend}" in result.stdout
     assert result.stderr == "Error: what is marked ✗ is broken\n"

@@ -4,9 +4,12 @@ import subprocess
 import sys
 
 import pytest
-from apart import printed
 
 WITHOUT = "import sys; sys.modules['typer'] = None; "
+
+
+def run(program: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(
@@ -17,12 +20,12 @@ WITHOUT = "import sys; sys.modules['typer'] = None; "
     ],
 )
 def test_the_command_says_what_it_needs(start):
-    command = [sys.executable, "-c", WITHOUT + start]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run(WITHOUT + start)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1].endswith('pip install "layernorm[cli]"')
     assert "Traceback" not in done.stderr
 
 
 def test_a_layer_does_not_need_it():
-    printed("-c", WITHOUT + "import layernorm; layernorm.LayerNormLSTM(3, 5)")
+    done = run(WITHOUT + "import layernorm; layernorm.LayerNormLSTM(3, 5)")
+    assert done.returncode == 0, done.stderr

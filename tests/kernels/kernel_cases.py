@@ -25,12 +25,6 @@ KERNELS = {
 }
 
 
-class OnGpu(Tensor):
-    """Says that it is on a GPU, wherever it is."""
-
-    is_cuda = True
-
-
 def round_like_a_gpu() -> None:
     """The interpreter cuts float32 off to bfloat16; GPUs round to the nearest."""
     from triton.runtime import interpreter

@@ -2,11 +2,10 @@
 GPU needs."""
 
 import json
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-
-from apart import printed
 
 import layernorm
 
@@ -24,7 +23,9 @@ ALLOWED = {"layernorm", "jaxtyping", "wadler_lindig", "numpy", "typing_extension
 
 
 def run(*modules: str) -> dict:
-    return json.loads(printed("-c", PROGRAM, *modules))
+    command = [sys.executable, "-c", PROGRAM, *modules]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
 
 
 def foreign(outcome: dict) -> set[str]:

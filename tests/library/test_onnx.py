@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import torch
 from apart import outcomes, report
-from recurrent.recurrent_reference import CELLS, LAYERS, VARIANTS, shaken
+from recurrent.recurrent_reference import LAYERS, VARIANTS, shaken
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils import _pytree as pytree
@@ -36,6 +36,12 @@ KINDS = LAYERS | {
     "zoneout lstm": ZoneoutLSTM,
     "zoneout gru": ZoneoutGRU,
     "zoneout gru_variant": ZoneoutGRUVariant,
+}
+CELLS = {
+    "gru_variant": layernorm.LayerNormGRUVariantCell,
+    "lstm": layernorm.LayerNormLSTMCell,
+    "gru": layernorm.LayerNormGRUCell,
+    "rnn": layernorm.LayerNormRNNCell,
 }
 TIMES = {0: "length", 1: "batch"}
 BATCH = {0: "batch"}
@@ -116,8 +122,7 @@ def one_sequence() -> None:
 
 
 def cell(kind: str, norms: int, **options) -> None:
-    made = CELLS | {"gru_variant": layernorm.LayerNormGRUVariantCell}
-    module = shaken(made[kind](3, 5, eps=0.125, **options))
+    module = shaken(CELLS[kind](3, 5, eps=0.125, **options))
     x, other = torch.randn(4, 3), torch.randn(1, 3)
     same(module, (x,), (BATCH,), [(other,)], norms)
 

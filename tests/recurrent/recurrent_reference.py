@@ -17,11 +17,6 @@ LAYERS = {
     "gru": layernorm.LayerNormGRU,
     "rnn": layernorm.LayerNormRNN,
 }
-CELLS = {
-    "lstm": layernorm.LayerNormLSTMCell,
-    "gru": layernorm.LayerNormGRUCell,
-    "rnn": layernorm.LayerNormRNNCell,
-}
 TORCHS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 
 
@@ -158,4 +153,4 @@ def net(module: nn.Module, sequences: list[Tensor], initial: list[Tensor]):
     return outputs, [torch.stack(s, 1) for s in zip(*last, strict=True)]
 
 
-__all__ = ["CELLS", "LAYERS", "NETS", "TORCHS", "VARIANTS", "backends", "net", "shaken", "usable"]
+__all__ = ["LAYERS", "NETS", "TORCHS", "VARIANTS", "backends", "net", "shaken", "usable"]

@@ -50,6 +50,12 @@ def initial(module, batch: int, seed: int = 9):
     return states if "LSTM" in type(module).__name__ else states[0]
 
 
+def part(states, b: int):
+    """The states of one sequence."""
+    one = tuple(s[:, b] for s in tensors(states))
+    return one if isinstance(states, tuple) else one[0]
+
+
 @pytest.mark.parametrize("stray", [float("nan"), float("inf"), 1e30])
 def test_padding_enters_nothing(layer, stray):
     """Neither values nor any gradient change with what stands in the padding, and its own gradient

@@ -11,12 +11,17 @@ import pytest
 import torch
 from apart import outcomes, report
 from library.oracle import assert_rounded, draw
-from recurrent.recurrent_reference import CELLS, LAYERS, NETS, backends, shaken, usable
+from recurrent.recurrent_reference import LAYERS, NETS, backends, shaken, usable
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 import layernorm
 from layernorm.recurrent import gpu, layers
 
+CELLS = {
+    "lstm": layernorm.LayerNormLSTMCell,
+    "gru": layernorm.LayerNormGRUCell,
+    "rnn": layernorm.LayerNormRNNCell,
+}
 GPU = "cuda" if torch.cuda.is_available() else "cpu"
 
 

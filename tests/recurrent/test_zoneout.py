@@ -6,9 +6,7 @@ import pytest
 import torch
 from apart import outcomes, report
 from library.oracle import draw
-from recurrent.batch_norm_reference import sigmoid
 from recurrent.recurrent_reference import shaken
-from recurrent.test_convert import HASTE, HASTE_GRU
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
 from layernorm import LayerNormGRU, LayerNormGRUVariant, LayerNormLSTM
@@ -36,6 +34,10 @@ KINDS = [
 
 def made(kind, **options):
     return shaken(kind(3, UNITS, eps=EPS, dtype=torch.float64, **options))
+
+
+def sigmoid(a):
+    return 1 / (1 + np.exp(-a))
 
 
 def norm(a, w, name):
@@ -266,6 +268,18 @@ def test_autocast_leaves_states_in_their_type(kind, options, training):
     assert y.isfinite().all()
 
 
+HASTE = {
+    "kernel": draw(3, 16, seed=1), "recurrent_kernel": draw(4, 16, seed=2),
+    "bias": draw(16, seed=3), "gamma": draw(2, 16, seed=4, mean=1.0),
+    "gamma_h": draw(4, seed=5, mean=1.0), "beta_h": draw(4, seed=6),
+}  # fmt: skip
+HASTE_GRU = {
+    "kernel": draw(3, 12, seed=21), "recurrent_kernel": draw(4, 12, seed=22),
+    "bias": draw(12, seed=23), "recurrent_bias": draw(12, seed=24),
+    "gamma": draw(2, 12, seed=25, mean=1.0),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(("source", "kind"), [(HASTE, ZoneoutLSTM), (HASTE_GRU, ZoneoutGRUVariant)])
 def test_hastes_layers_with_zoneout(source, kind, monkeypatch):
     """In evaluation: zoneout h_{t-1} + (1 - zoneout) h_t of its equations, eps 1e-5. The equations
@@ -279,7 +293,7 @@ def test_hastes_layers_with_zoneout(source, kind, monkeypatch):
     for layer in (convert.from_haste(module), convert.from_haste(source, zoneout=0.25)):
         assert type(layer) is kind
         assert layer.zoneout == 0.25
-        zeros = [np.zeros((1, 2, layer.hidden_size))] * layer.states
+        zeros = [np.zeros((1, 2, 4))] * layer.states
         expected, _ = expectation(layer, [s.numpy() for s in x.unbind(1)], zeros)
         found = layer.eval()(x)[0].detach().numpy()
         np.testing.assert_allclose(found, np.stack(expected, 1), rtol=1e-11, atol=1e-11)

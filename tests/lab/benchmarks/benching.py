@@ -1,5 +1,7 @@
 """Benchmarks so small that they take no time, and clocks that only calls move."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import torch
@@ -62,3 +64,9 @@ def timed(rows):
 
 def files(folder):
     return {file.stem: file for file in folder.rglob("*.json")}
+
+
+def python(script, *arguments, **options):
+    """A new process with this script."""
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, **options)

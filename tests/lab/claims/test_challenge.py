@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cli.commands import layernorm, refused
 from lab.experiments import toy_experiment
+from typer.testing import CliRunner
 
+from layernorm.cli import app
 from layernorm.lab import claims, records
 from layernorm.lab.benchmarks import measure
 from layernorm.lab.claims import Finding, challenge, experiments
@@ -29,12 +30,12 @@ BOOK = {claim.id: claim for claim in claims.all()}
 
 
 @pytest.fixture(autouse=True)
-def toy(folders, monkeypatch):
+def toy(monkeypatch, tmp_path):
     claims.all()
     monkeypatch.setattr("layernorm.lab.claims.registry._registry", {})
-    monkeypatch.setattr("layernorm.lab.claims.verdicts.FILE", folders / "verdicts.json")
-    toy_experiment.use(monkeypatch)
-    return folders
+    monkeypatch.setattr("layernorm.lab.claims.verdicts.FILE", tmp_path / "verdicts.json")
+    toy_experiment.use(monkeypatch, tmp_path)
+    return tmp_path
 
 
 def declared(id: str, check, kind: str = "property"):
@@ -172,10 +173,10 @@ def test_a_run_that_fails_is_told_in_one_line(toy, compared, monkeypatch):
     failure.config = type("Config", (), {"arm": "layer"})()
     outcome = type("Outcome", (), {"failed": {"key": failure}, "done": {}})()
     monkeypatch.setattr(challenge, "carry_out", lambda *args, **options: outcome)
-    result = layernorm("challenge", compared.id, "--out", str(toy))
-    assert result.exit_code == 1
-    assert result.stderr.splitlines()[-1].endswith("layer failed: no room (log: a.log)")
-    assert "Traceback" not in result.output
+    refused = CliRunner().invoke(app, ["challenge", compared.id, "--out", str(toy)])
+    assert refused.exit_code == 1
+    assert refused.stderr.splitlines()[-1].endswith("layer failed: no room (log: a.log)")
+    assert "Traceback" not in refused.output
 
 
 def test_what_is_exploratory_cannot_be_challenged(toy, monkeypatch):
@@ -196,7 +197,7 @@ def test_what_has_no_verdict_cannot_be_challenged(toy):
 
 def test_the_command_shows_both_verdicts_and_writes_the_answer(toy):
     declared("holds", lambda: Finding("held", "It holds.", numbers={"worst": 1e-16}))
-    result = layernorm("challenge", "holds", "--seeds", "5,6", "--out", str(toy))
+    result = CliRunner().invoke(app, ["challenge", "holds", "--seeds", "5,6", "--out", str(toy)])
     assert result.exit_code == 0, result.output
     assert "Published:" in result.stdout
     assert "Here:" in result.stdout
@@ -205,8 +206,8 @@ def test_the_command_shows_both_verdicts_and_writes_the_answer(toy):
     assert answer["seeds"] == [5, 6]
     assert answer["fresh"]["numbers"] == {"worst": 1e-16}
     assert answer["environment"]["versions"]["torch"] == torch.__version__
-    said = refused("challenge", "holds", "--seeds", "5,x")
-    assert "seeds must be integers with commas, got '5,x'" in said
+    refused = CliRunner().invoke(app, ["challenge", "holds", "--seeds", "5,x"])
+    assert "seeds must be integers with commas, got '5,x'" in refused.stderr
 
 
 def test_an_answer_is_kept_under_the_name_of_its_claim(toy):

@@ -16,6 +16,7 @@ PLURAL = {plural: d for d, plural in enumerate(scenes.PLURALS)}
 NUMBER = {name: d for d, name in enumerate(scenes.NUMBERS)} | {str(d): d for d in range(10)}
 DIGIT = r"(?:(?:an?|the|somebody's)?(?: ?[a-z]+)? ?)?\b({})\b".format("|".join(NUMBER))
 CORNER = r"(top|upper|bottom|lower) (left|right)(?:-hand)?"
+WHERE = rf"(?:in the {CORNER}(?: corner)?|at the {CORNER}|{CORNER})"
 
 
 def place(words):

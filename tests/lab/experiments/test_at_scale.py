@@ -3,11 +3,11 @@
 import importlib.util
 import os
 import re
+import subprocess
 import sys
 
 import at_scale
 import pytest
-from apart import printed
 
 from layernorm.lab import experiments
 from layernorm.lab.experiments.cluster import RETRIES
@@ -60,9 +60,15 @@ def test_operations_of_real_runs_are_counted():
 def test_empty_runs_are_handed_to_ray(tmp_path):
     """All of them end, or the command would fail."""
     own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 40, "OMP_NUM_THREADS": "1"}
-    own |= {"PYTHONPATH": os.pathsep.join(sys.path)}
-    out = printed(at_scale.__file__, "--ray", "30", env=os.environ | own, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, at_scale.__file__, "--ray", "30"],
+        env={**os.environ, **own, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
     number = r"([0-9.]+)"
     said = rf"30 empty runs by Ray: {number} a second, {number} ms of .* {number} MB/1000 runs"
-    rate, each, _ = map(float, re.fullmatch(said, out.strip()).groups())
+    rate, each, _ = map(float, re.fullmatch(said, done.stdout.strip()).groups())
     assert rate > 0 < each

@@ -6,15 +6,19 @@ import signal
 
 import pytest
 import torch
-from lab.experiments import killed
+from lab.experiments import killed, toy_experiment
 
 from layernorm.lab import records
 from layernorm.lab.experiments import checkpoint, get, run
 from layernorm.lab.experiments.run import train
 
-pytestmark = pytest.mark.usefixtures("toy")
 OPTIONS = {"updates": 80, "evaluations": 8, "pythons": True}
 KILLED = -signal.SIGKILL
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch, tmp_path):
+    toy_experiment.use(monkeypatch, tmp_path)
 
 
 def config(arm="batch", **options):

@@ -10,16 +10,18 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from cli import commands
+from lab.experiments import toy_experiment
 from lab.experiments.nodes import Nodes
+from typer.testing import CliRunner
 
+from layernorm.cli import app
 from layernorm.lab.experiments import cluster, lock
 from layernorm.lab.experiments.experiment import TUNING_SEED
 from layernorm.lab.experiments.planning import Sweep, finished
 from layernorm.lab.experiments.sweep import carry_out
 
-pytestmark = pytest.mark.usefixtures("toy")
 COMMAND = """
+from lab.experiments import toy_experiment
 toy_experiment.register()
 from layernorm.__main__ import main
 if __name__ == "__main__":
@@ -34,6 +36,11 @@ REASONS = {
 with_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="Ray is not installed: the extra `cluster`"
 )
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch, tmp_path):
+    toy_experiment.use(monkeypatch, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -201,13 +208,17 @@ def test_a_node_with_other_code_is_refused(nodes, tmp_path, file):
 
 
 def said(*words):
-    return commands.refused("sweep", "toy", "--profile", "plain", *words)
+    result = CliRunner().invoke(app, ["sweep", "toy", "--profile", "plain", *words])
+    assert result.exit_code == 1, result.output
+    (line,) = result.stderr.splitlines()
+    return line
 
 
 def test_a_cluster_without_ray_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    message = "a cluster needs the package ray, which is not installed here"
-    assert message in said("--cluster", "auto")
+    assert "a cluster needs the package ray, which is not installed here" in said(
+        "--cluster", "auto"
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ import errno
 import sys
 
 import pytest
-from cli.commands import layernorm, refused
 from lab.experiments import toy_experiment
+from typer.testing import CliRunner
 
+from layernorm.cli import app
 from layernorm.cli.run import configuration
 from layernorm.lab import experiments, records
 from layernorm.lab.experiments import get, lock, options
@@ -15,7 +16,19 @@ from layernorm.lab.experiments import sweep as engine
 from layernorm.lab.experiments.planning import Sweep
 from layernorm.lab.experiments.run import train
 
-pytestmark = pytest.mark.usefixtures("toy")
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch, tmp_path):
+    toy_experiment.use(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def here(monkeypatch):
+    monkeypatch.setattr(engine, "_pool", toy_experiment.Here)
+
+
+def layernorm(*arguments):
+    return CliRunner().invoke(app, arguments)
 
 
 RUN = ("run", "toy", "--arm", "layer", "--seed", "0", "--device", "cpu")
@@ -25,6 +38,15 @@ def run(*options, arm="layer"):
     result = layernorm("run", "toy", "--arm", arm, "--seed", "0", "--device", "cpu", *options)
     assert result.exit_code == 0, result.output
     return result
+
+
+def refused(*arguments):
+    result = layernorm(*arguments)
+    assert result.exit_code == 1, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    return line
 
 
 def test_a_run_shows_metrics_as_they_come_and_its_final_ones():
@@ -68,6 +90,24 @@ def test_fresh_deletes_nothing_before_all_is_checked(tmp_path):
     assert len(before) == 1
 
 
+def test_a_run_goes_on_from_its_checkpoint():
+    config = get("toy").config("book", "layer", 0, learning_rate=0.02)
+
+    def stop(step, metrics):
+        if step == 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, checkpoint_seconds=0, progress=stop)
+    result = run("--set", "learning_rate=0.02")
+    assert [line.split(":")[0] for line in result.stderr.splitlines()] == [
+        "update 20 of 30",
+        "update 30 of 30",
+    ]
+    whole = train(config, save=False).result
+    assert records.read(records.path(get("toy").document(config))).result == whole
+
+
 def test_a_run_that_diverges_says_where_and_is_kept():
     result = run("--set", "bad_at=17")
     assert "diverged at update 17: its loss was not finite" in result.stdout
@@ -98,14 +138,21 @@ def test_an_arm_that_the_profile_leaves_out_can_be_run():
         (("run", "toy", "--profile", "bok"), "unknown profile 'bok'; did you mean 'book'?"),
         (("run", "toy", "--arm", "leyer"), "unknown arm 'leyer'; did you mean 'layer'?"),
         ((*RUN, "--set", "learning_rate=-1"), "learning_rate: the value should be greater than 0"),
+        ((*RUN, "--set", "lerning_rate=1"), "unknown option 'lerning_rate'; did you mean 'lear"),
+        ((*RUN, "--set", "updates"), "expected key=value"),
+        ((*RUN, "--set", "hidden=" + "[" * 10**5), "option 'hidden' cannot be read: maximum recu"),
         ((*RUN, "--set", "hidden=" + "[" * 900 + "]" * 900), "recursion limit exceeded"),
+        ((*RUN, "--set", "hidden=[1000000000000]"), "should be less than or equal to 1000000000"),
+        ((*RUN, "--set", f"updates={10**24}"), "should be less than or equal to 1000000000, got"),
         ((*RUN, "--threads", "1000000"), "threads must be at most "),
         (("sweep", "toy", "--profile", "book", "--workers", "1000000"), "workers must be at most "),
         (("experiments", "tou"), "unknown experiment 'tou'; did you mean 'toy'?"),
+        ((*RUN, "--set", "updates=9", "--set", "updates=9"), "option 'updates' is given twice"),
         ((*RUN, "--set", "batch_size=99", "--set", "learning_rate=1"), "1 to the 40 training exam"),
         (("run", "toy", "--seed", "-1"), "seed must be an integer from 0"),
         (("sweep", "toy", "--profile", "book", "--arms", "none,leyer"), "did you mean 'layer'?"),
         (("sweep", "toy", "--profile", "book", "--seeds", "1,b"), "seeds must be integers with co"),
+        (("sweep", "toy", "--profile", "book", "--seeds", "1,1"), "seeds must differ, got 1, 1"),
         (("sweep", "toy", "--profile", "book", "--workers", "0"), "workers must be at least 1"),
         (("sweep", "toy", "--profile", "book", "--threads", "0"), "threads must be at least 1"),
         (("sweep", "toy", "--profile", "stendard"), "unknown profile 'stendard'"),

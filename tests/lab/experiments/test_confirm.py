@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from cli.commands import layernorm, succeed
 from lab.experiments import toy_experiment
-from lab.experiments.toy_experiment import COMPARISONS, EXPERIMENT, MARGIN
+from lab.experiments.toy_experiment import COMPARISONS, EXPERIMENT, MARGIN, Here
+from typer.testing import CliRunner
 
+from layernorm.cli import app
 from layernorm.lab import records
 from layernorm.lab.analysis.curves import over_seconds
 from layernorm.lab.experiments import run
@@ -17,9 +18,27 @@ from layernorm.lab.experiments.planning import Sweep
 from layernorm.lab.experiments.sweep import carry_out
 from layernorm.lab.records.published import published
 
-pytestmark = pytest.mark.usefixtures("toy", "here")
 MADE: dict[str, list] = {}  # the toy's sweeps, trained once
 OFF = {"the same": 0.0, "a small difference": 0.0009, "a large one": 0.0011}  # margin 0.01
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch, tmp_path):
+    toy_experiment.use(monkeypatch, tmp_path)
+    monkeypatch.setattr(engine, "_pool", Here)
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The runs that are trained, as they are."""
+    done, train = [], run.train
+
+    def noted(config, **rest):
+        done.append((config.profile, config.arm, config.seed))
+        return train(config, **rest)
+
+    monkeypatch.setattr(run, "train", noted)
+    return done
 
 
 def older(record, off=0.0, metric="mean_test_nll"):
@@ -174,13 +193,15 @@ def test_times_are_those_of_the_published_run(publish, monkeypatch):
 def test_the_command_says_what_came_of_each_arm(publish):
     publish("plain", lambda record: older(record, record.config["seed"] * 0.0011))
     command = ["records", "confirm", "toy", "--profile", "plain", "--arm", "layer"]
-    said = layernorm(*command, "--seed", "1")
+    said = CliRunner().invoke(app, [*command, "--seed", "1"])
     assert said.exit_code == 1
     assert said.stdout.startswith("layer, seed 1: not confirmed, 0.1 is allowed; off by shares")
-    said = layernorm(*command)
+    said = CliRunner().invoke(app, command)
     assert (said.exit_code, said.stdout) == (0, "layer, seed 0: confirmed, the same bits\n")
     assert said.stderr == "1 of 1: layer seed 0\n"
-    assert succeed(*command) == "none of these published runs of toy, plain, is stale\n"
+    said = CliRunner().invoke(app, command)
+    assert said.exit_code == 0
+    assert said.stdout == "none of these published runs of toy, plain, is stale\n"
 
 
 def test_a_diverged_run_is_far_from_one_that_is_not(publish):

@@ -166,11 +166,19 @@ def test_pictures_do_not_depend_on_each_other():
 
 
 def test_the_same_seed_draws_the_same_samples_and_another_one_others():
-    run = Trainer(EXPERIMENT, EXPERIMENT.config("book", "layer", 0, **SMALL), CPU)
-    run.update(1)
-    one, again, other = (run.model(run.task.noise(3, generator(s))).canvases for s in (7, 7, 8))
-    assert torch.equal(one, again)
-    assert not torch.equal(one, other)
+    runs = [Trainer(EXPERIMENT, EXPERIMENT.config("book", "layer", seed, **SMALL), CPU)
+            for seed in (0, 0, 1)]  # fmt: skip
+    for run in runs:
+        run.update(1)
+    made = [run.model(run.task.noise(3, generator(7))).canvases for run in runs[:1]]
+    again = runs[0].model(runs[0].task.noise(3, generator(7))).canvases
+    other = runs[0].model(runs[0].task.noise(3, generator(8))).canvases
+    assert torch.equal(made[0], again)
+    assert not torch.equal(made[0], other)
+    results = [train(EXPERIMENT.config("book", "layer", s, **SMALL), save=False).result
+               for s in (3, 3, 4)]  # fmt: skip
+    assert results[0] == results[1]
+    assert results[0]["final"]["weighted_bound"] != results[2]["final"]["weighted_bound"]
 
 
 # The arms

@@ -4,15 +4,16 @@ import ast
 import importlib.util
 import os
 import re
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-from apart import printed
-from lab.experiments.test_cluster import assert_records_are_those_of
+from lab.experiments import toy_experiment
 
-from layernorm.lab.experiments.planning import Sweep
+from layernorm.lab.experiments.planning import Sweep, finished
+from layernorm.lab.experiments.sweep import carry_out
 
 PAGE = Path(__file__).parents[3] / "book" / "how-to-run.md"
 SCRIPT = """
@@ -52,9 +53,10 @@ def shown():
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_the_code_shown_gives_the_records_of_one_process(toy, tmp_path, name):
+def test_the_code_shown_gives_the_records_of_one_process(monkeypatch, tmp_path, name):
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed")
+    toy_experiment.use(monkeypatch, tmp_path)
     [code] = shown()[name]
     before, (there, here) = ENGINES[name]
     assert code.count(there) == 1
@@ -62,9 +64,22 @@ def test_the_code_shown_gives_the_records_of_one_process(toy, tmp_path, name):
     code = textwrap.indent(code.replace(there, here), "    ")
     file.write_text(SCRIPT.format(before=before, shown=code))
     path = {"PYTHONPATH": os.pathsep.join(sys.path), "TOY_EXPERIMENT": "1", "OMP_NUM_THREADS": "1"}
-    out = printed(file, env=os.environ | path, cwd=tmp_path)
-    failed = ast.literal_eval(out.splitlines()[-1])
+    done = subprocess.run(
+        [sys.executable, file],
+        env=os.environ | path,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    failed = ast.literal_eval(done.stdout.splitlines()[-1])
     assert [(arm, seed) for arm, seed, _ in failed] == [("broken", 0), ("broken", 1)]
     assert all("RuntimeError: the toy is broken" in reason for *_, reason in failed)
+    found = finished("toy")
     plan = Sweep("toy", "faulty", ("none", "layer"), (0, 1), by_heart=False)
-    assert_records_are_those_of(plan, tmp_path)
+    plain = carry_out(plan, workers=1, root=tmp_path / "plain").done
+    assert found.keys() == plain.keys()
+    for key, record in found.items():
+        assert record.result == plain[key].result
+        assert record.digest == plain[key].digest
+        assert record.environment["threads"] == 1

@@ -10,7 +10,10 @@ from layernorm.lab.experiments import run
 from layernorm.lab.experiments.left import Left
 from layernorm.lab.experiments.planning import Sweep
 
-pytestmark = pytest.mark.usefixtures("toy")
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch, tmp_path):
+    toy_experiment.use(monkeypatch, tmp_path)
 
 
 def a_record():

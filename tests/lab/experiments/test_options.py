@@ -14,7 +14,10 @@ from layernorm.lab.experiments.experiment import Profile
 from layernorm.lab.experiments.options import Options, assigned, make
 from layernorm.lab.experiments.planning import Sweep
 
-pytestmark = pytest.mark.usefixtures("toy")
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch, tmp_path):
+    toy_experiment.use(monkeypatch, tmp_path)
 
 
 def deep(levels):
@@ -67,6 +70,11 @@ def test_an_option_that_does_not_fit_is_named_with_what_would(case):
     values, message = REFUSED[case]
     with pytest.raises(ValueError, match=re.escape(message)):
         get("toy").config("book", "layer", 0, **values)
+
+
+def test_the_control_is_refused_with_a_method():
+    with pytest.raises(ValueError, match=r"control of method 'none', got method 'layer'; leave"):
+        get("toy").config("book", "layer", 0, rescaled=True)
 
 
 def test_what_fits_is_taken_as_it_is():

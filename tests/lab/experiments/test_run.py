@@ -19,7 +19,10 @@ from layernorm.lab import records
 from layernorm.lab.experiments import checkpoint, get, machine
 from layernorm.lab.experiments.run import CHECK_EVERY, Trainer, train
 
-pytestmark = pytest.mark.usefixtures("toy")
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch, tmp_path):
+    toy_experiment.use(monkeypatch, tmp_path)
 
 
 def config(arm="batch", seed=0, **options):

@@ -25,7 +25,16 @@ from layernorm.lab.experiments import sweep as engine
 from layernorm.lab.experiments.planning import Sweep, finished
 from layernorm.lab.experiments.sweep import carry_out, live, rates
 
-pytestmark = pytest.mark.usefixtures("toy")
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch, tmp_path):
+    toy_experiment.use(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def here(monkeypatch):
+    monkeypatch.setattr(engine, "_pool", Here)
+    return Here
 
 
 def by_name(outcome):
@@ -73,26 +82,34 @@ def test_a_sweep_tunes_runs_and_is_then_done(here):
     assert not list(records.path(get("toy").document(sweep.wanted({})[0])).parent.glob("*.log"))
 
 
-def test_what_is_done_is_not_run_again(here, trained):
+def test_what_is_done_is_not_run_again(here, monkeypatch):
     sweep = Sweep("toy", "plain", ("none", "layer"), (0, 1), by_heart=False)
     first = carry_out(replace(sweep, seeds=(0,)))
-    trained.clear()
+    trained = []
+    train = run.train
+    monkeypatch.setattr(
+        run, "train", lambda c, **rest: trained.append((c.arm, c.seed)) or train(c, **rest)
+    )
     both = carry_out(sweep)
-    assert trained == [("plain", "none", 1), ("plain", "layer", 1)]
+    assert trained == [("none", 1), ("layer", 1)]
     assert {key: both.done[key] for key in first.done} == first.done
     carry_out(sweep)
     assert len(trained) == 2
 
 
-def test_what_is_stale_is_made_again_if_asked(here, trained, monkeypatch):
+def test_what_is_stale_is_made_again_if_asked(here, monkeypatch):
     sweep = Sweep("toy", "plain", ("none", "layer"), (0, 1), by_heart=False)
     done = carry_out(sweep).done
-    trained.clear()
+    trained = []
+    train = run.train
+    monkeypatch.setattr(
+        run, "train", lambda c, **rest: trained.append((c.arm, c.seed)) or train(c, **rest)
+    )
     monkeypatch.setattr(records, "stale", lambda run: run.config["arm"] == "none" and "Toy")
     assert carry_out(sweep).done == done
     assert trained == []
     assert carry_out(sweep, anew=True).done.keys() == done.keys()
-    assert trained == [("plain", "none", 0), ("plain", "none", 1)]
+    assert trained == [("none", 0), ("none", 1)]
 
 
 def test_tuning_that_is_published_counts_as_done(here, tmp_path):
@@ -106,15 +123,19 @@ def test_tuning_that_is_published_counts_as_done(here, tmp_path):
     assert not (tmp_path / "runs" / "toy" / "book_tuning").exists()
 
 
-def test_live_keeps_nothing_and_takes_the_published_rates(here, trained, tmp_path):
+def test_live_keeps_nothing_and_takes_the_published_rates(here, tmp_path, monkeypatch):
     sweep = Sweep("toy", "book", ("none", "layer"))
     outcome = carry_out(sweep, root=tmp_path / "elsewhere")
     published = tmp_path / "published"
     records.publish([tmp_path / "elsewhere"], folder=published)
     before = set(tmp_path.rglob("*"))
-    trained.clear()
+    trained = []
+    train = run.train
+    monkeypatch.setattr(
+        run, "train", lambda c, **rest: trained.append(c.profile) or train(c, **rest)
+    )
     found = live("toy", arms=("none", "layer"))
-    assert [profile for profile, _, _ in trained] == ["book"] * 4  # made anew, though published
+    assert trained == ["book"] * 4  # made anew, though published
     assert [run.result for run in found] == [run.result for run in sweep.runs(outcome.done)]
     assert set(tmp_path.rglob("*")) == before
     short = live("toy", arms=["layer"], seeds=[5], updates=7)
@@ -310,12 +331,14 @@ def test_after_an_interruption_an_executor_is_left_without_jobs(tmp_path):
 
 
 def test_a_run_that_another_process_is_at_is_left_for_last_and_waited_for(
-    here, trained, monkeypatch, capsys
+    here, monkeypatch, capsys
 ):
     sweep = Sweep("toy", "plain", ("none",), by_heart=False)
-    first, _, _ = sweep.wanted({})
+    first, second, third = sweep.wanted({})
     theirs = replace(run.train(first, save=False), timing={"seconds_per_update": 5.0})
-    trained.clear()
+    trained = []
+    train = run.train
+    monkeypatch.setattr(run, "train", lambda c, **rest: trained.append(c) or train(c, **rest))
     other = contextlib.ExitStack()
     other.enter_context(lock.held(lock.place(first)))
     other.callback(lambda: records.save(theirs))  # before it lets go
@@ -324,7 +347,7 @@ def test_a_run_that_another_process_is_at_is_left_for_last_and_waited_for(
     outcome = carry_out(sweep, workers=1, progress=lambda *about: names.append(about[2]))
     assert outcome.failed == {}
     assert names == ["none seed 1", "none seed 2", "none seed 0"]
-    assert trained == [("plain", "none", 1), ("plain", "none", 2)]
+    assert trained == [second, third]
     assert outcome.done[first.key()] == theirs
     said = "waiting for runs that another process is at: 1"
     assert capsys.readouterr().err.count(said) == 1

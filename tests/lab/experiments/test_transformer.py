@@ -38,6 +38,22 @@ def text(n=3, t=9):
     return torch.randint(96, (n, t), generator=torch.Generator().manual_seed(2))
 
 
+@torch.no_grad()
+def test_attention_is_the_direct_sum():
+    f, x = moved(Attention(options())), torch.randn(2, 5, 12, dtype=torch.float64)
+    q, k, v = (f.qkv(x)[..., 12 * i : 12 * (i + 1)] for i in range(3))
+    expected = torch.zeros_like(x)
+    for n in range(2):
+        for head in range(3):
+            part = slice(4 * head, 4 * head + 4)
+            for t in range(5):
+                scores = [float(q[n, t, part] @ k[n, s, part]) / 2 for s in range(t + 1)]
+                weights = [math.exp(s) for s in scores]
+                for s, weight in enumerate(weights):
+                    expected[n, t, part] += weight / sum(weights) * v[n, s, part]
+    torch.testing.assert_close(f(x), f.out(expected), rtol=1e-12, atol=1e-12)
+
+
 def test_attention_is_torchs():
     f, x = moved(Attention(options())), torch.randn(2, 7, 12, dtype=torch.float64)
     torchs = nn.MultiheadAttention(12, 3, batch_first=True, dtype=torch.float64)

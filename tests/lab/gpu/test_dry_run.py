@@ -5,10 +5,11 @@ process."""
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from apart import printed
 from lab.benchmarks.benching import ROOT
 
 from layernorm.lab import records
@@ -20,9 +21,13 @@ PROGRAM = Path(__file__).with_name("pretended_gpu.py")
 
 def call(runs, out, *arguments, minutes="30"):
     """The lines that a call prints."""
-    command = [PROGRAM, "bench", "--pretend", "--minutes", minutes, "--runs", runs, "--out", out]
-    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
-    return printed(*command, *arguments, cwd=ROOT, env=one_thread).splitlines()
+    command = [sys.executable, PROGRAM, "bench", "--pretend", "--minutes", minutes]
+    done = subprocess.run(
+        [*command, "--runs", runs, "--out", out, *arguments],
+        capture_output=True, text=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
 
 
 @pytest.fixture(scope="module")

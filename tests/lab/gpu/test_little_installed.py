@@ -3,8 +3,7 @@
 import os
 import subprocess
 
-from apart import printed
-from lab.benchmarks.benching import ROOT
+from lab.benchmarks.benching import ROOT, python
 
 from layernorm.lab.gpu.tests import FILES
 
@@ -27,9 +26,10 @@ def test_benchmarks_need_no_more_than_torch_triton_numpy_and_jaxtyping(folders):
         "assert entry.main(given) == 0; "
         "print(*bench.told(['small'], 'cpu', entry.Path(given[-1])), sep='\\n')"
     )
-    out = printed("-c", script, cwd=ROOT)
-    assert out.startswith("layer forward 4x32 float32: definition ")
-    assert out.endswith("\ncomplete\n")
+    done = python(script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("layer forward 4x32 float32: definition ")
+    assert done.stdout.endswith("\ncomplete\n")
 
 
 def test_the_tests_that_need_a_gpu_are_found_without_the_extras():
@@ -38,9 +38,9 @@ def test_the_tests_that_need_a_gpu_are_found_without_the_extras():
         "import pytest; sys.exit(pytest.main(['-q', '--collect-only', '-m', 'gpu', "
         "'-p', 'no:cacheprovider']))"
     )
-    plain = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    out = printed("-c", script, cwd=ROOT, env=plain)
-    found = [line for line in out.splitlines() if "::" in line]
+    done = python(script, env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [line for line in done.stdout.splitlines() if "::" in line]
     assert any("test_the_gpus_numbers" in line for line in found)
     assert any("test_moves_to_the_gpu_and_back" in line for line in found)
     assert any("test_the_gpu_clock_flushes_and_times" in line for line in found)

@@ -3,10 +3,11 @@ processor, with a few updates."""
 
 import json
 import os
+import subprocess
+import sys
 import time
 
 import pytest
-from apart import printed
 from lab.benchmarks.benching import ROOT
 
 from layernorm.lab import records
@@ -100,10 +101,13 @@ def test_what_cannot_be_planned_is_left_out(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize("steps", [("mnist/standard", "draw/paper")])
 def test_a_dry_run(steps, tmp_path):
     """As the command goes, on a GPU that is not there, archive included."""
-    command = ["-m", "layernorm.lab.gpu", "train", "--pretend", "--steps", *steps]
-    command += ["--runs", tmp_path / "runs", "--out", tmp_path / "out", "--minutes", "20"]
-    out = printed(*command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    lines = out.splitlines()
+    command = [sys.executable, "-m", "layernorm.lab.gpu", "train", "--pretend", "--steps", *steps]
+    done = subprocess.run(
+        [*command, "--runs", tmp_path / "runs", "--out", tmp_path / "out", "--minutes", "20"],
+        capture_output=True, text=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
     assert [line for line in lines if line.startswith("==")] == [f"== {step}" for step in steps]
     assert lines[-1] == "complete", lines
     archive.unpack(tmp_path / "out" / "gpu.tar.gz", tmp_path / "home")

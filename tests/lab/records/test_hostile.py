@@ -9,9 +9,10 @@ import shutil
 import pandas as pd
 import pytest
 import torch
-from cli.commands import layernorm, refused
 from lab.experiments import toy_experiment
+from typer.testing import CliRunner
 
+from layernorm.cli import app
 from layernorm.lab import records
 from layernorm.lab.experiments import checkpoint, get
 from layernorm.lab.experiments.run import train
@@ -23,8 +24,9 @@ RESULT = {"curves": {"loss": {"step": [0, 9], "value": [2.5, 0.5]}}, "final": {"
 
 
 @pytest.fixture(autouse=True)
-def toy(folders, monkeypatch):
-    toy_experiment.use(monkeypatch)
+def folders(tmp_path, monkeypatch):
+    toy_experiment.use(monkeypatch, tmp_path)
+    return tmp_path
 
 
 def saved(**config):
@@ -158,7 +160,7 @@ def test_code_that_cannot_be_read_is_told_by_the_banner(monkeypatch):
 def test_a_file_of_somebody_else_is_not_to_be_deleted(tmp_path, content):
     file = tmp_path / "passwd"
     file.write_text(content)
-    said = layernorm("records", "add", str(file))
+    said = CliRunner().invoke(app, ["records", "add", str(file)])
     assert said.exit_code == 1
     assert str(file) in said.stderr
     assert "a run's file is called <key>.json" in said.stderr
@@ -167,8 +169,9 @@ def test_a_file_of_somebody_else_is_not_to_be_deleted(tmp_path, content):
 
 def test_an_empty_name_is_no_folder(monkeypatch):
     monkeypatch.chdir(saved().parent)
-    said = refused("records", "add", "")
-    assert "'' is no file and no folder: name run files or folders" in said
+    said = CliRunner().invoke(app, ["records", "add", ""])
+    assert (said.exit_code, said.stdout) == (1, "")
+    assert "'' is no file and no folder: name run files or folders" in said.stderr
     assert records.published.published() == []
 
 

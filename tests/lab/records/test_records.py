@@ -2,23 +2,31 @@ import hashlib
 import json
 import math
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from apart import printed
 
 from layernorm.lab import records
 from layernorm.lab.records import RecordError
 
-pytestmark = pytest.mark.usefixtures("folders")
 CONFIG = {"experiment": "digits", "profile": "book", "arm": "layer", "method": "layer", "seed": 0}
 RESULT = {"curves": {"loss": {"step": [0, 10], "value": [2.5, 0.1]}}, "final": {"error": 3.0}}
 
 
 def run(result=RESULT, **config):
     return records.Record({**CONFIG, **config}, result, {"seconds_per_update": 0.5})
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path, monkeypatch):
+    """Own and published runs in folders of the test's own."""
+    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
+    published = tmp_path / "published"
+    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: published)
+    return tmp_path
 
 
 def written(folder: Path) -> list[str]:
@@ -305,12 +313,18 @@ assert len(records.runs('none_such')) == 1
 """
 
 
+def python(script: str, folder: Path) -> None:
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=100)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_killed_process_leaves_no_half_file(tmp_path):
     """Killed at twelve moments while it writes 0.5 MB over and over: whole or absent."""
-    printed("-c", KILL, cwd=tmp_path, timeout=100)
+    python(KILL, tmp_path)
 
 
 def test_two_writers_of_one_record(tmp_path):
     """Whoever reads meanwhile sees the one or the other, whole, and both in time."""
-    printed("-c", WRITE, cwd=tmp_path, timeout=100)
+    python(WRITE, tmp_path)
     assert len(written(tmp_path / "runs")) == 1

@@ -2,12 +2,13 @@
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from importlib import resources
 
 import numpy as np
 import pytest
-from apart import printed
 
 from layernorm.lab import records
 from layernorm.lab.records import RecordError
@@ -34,8 +35,12 @@ def big(points: int, seed=0):
 
 
 @pytest.fixture(autouse=True)
-def published(folders):
-    return folders / "published"
+def published(tmp_path, monkeypatch):
+    """Own and published runs in folders of the test's own."""
+    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
+    folder = tmp_path / "published"
+    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: folder)
+    return folder
 
 
 def publish(*runs, **how):
@@ -250,6 +255,8 @@ except records.RecordError as error:
     print(error)
 """
     publish(run())
-    value, message = printed("-c", script).splitlines()
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    value, message = done.stdout.splitlines()
     assert float(value) == pytest.approx(2.5 + 0.333333 + 3 + 1 / 3)
     assert "are not a folder one can write to" in message

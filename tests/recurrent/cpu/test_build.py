@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import pytest
-from apart import printed
 from recurrent.recurrent_fused import distance
 
 from layernorm.recurrent.cpu import binding, build
@@ -267,8 +266,12 @@ def alone(program: str, **environment) -> list[str]:
     entry in the list of users, as in many containers."""
     preamble = "import pwd\ndef unknown(user): raise KeyError(user)\npwd.getpwuid = unknown\n"
     found = str(Path(build.__file__).parents[3])
-    alone = {"PYTHONPATH": found} | environment
-    return printed("-c", preamble + program, env=alone, cwd="/").split()
+    done = subprocess.run(
+        [sys.executable, "-c", preamble + program],
+        env={"PYTHONPATH": found} | environment, cwd="/", capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
 
 
 @pytest.mark.parametrize(

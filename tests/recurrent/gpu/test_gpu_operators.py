@@ -3,7 +3,7 @@ what is refused, and when `backend="auto"` takes them."""
 
 import pytest
 import torch
-from kernels.kernel_cases import DEVICE, ON_GPU, OnGpu
+from kernels.kernel_cases import DEVICE, ON_GPU
 from recurrent.recurrent_fused import BF16, F32, Case, results, run, tensors
 
 import layernorm
@@ -122,6 +122,10 @@ def test_an_interpreter_that_fails_with_this_numpy(monkeypatch):
     case, x, states, w = net("paper")
     with pytest.raises(RuntimeError, match=r"Triton 3\.6\.0 .*triton>=3\.7 or numpy<2"):
         run(gpu, case, x, states, w)
+
+
+class OnGpu(torch.Tensor):
+    is_cuda = True
 
 
 def test_auto_asks_for_the_speeds(monkeypatch):

@@ -5,7 +5,7 @@ The interpreter runs what lies between two waits as a launch of its own; on a GP
 
 import pytest
 import torch
-from kernels.kernel_cases import ON_GPU, OnGpu
+from kernels.kernel_cases import ON_GPU
 from recurrent.recurrent_fused import BF16, F16, NETS, Case, agrees, as_exact, run, tensors
 
 from layernorm.kernels import launch, speeds
@@ -93,6 +93,10 @@ def test_what_is_impossible_is_refused():
 
 def test_a_record_decides(monkeypatch):
     """Sequences of one length, on a GPU, where the records say that it is as fast."""
+
+    class OnGpu(torch.Tensor):
+        is_cuda = True
+
     w, told = torch.zeros(20, 5).as_subclass(OnGpu), []
     monkeypatch.setattr(speeds, "faster", lambda *case: told.append(case) or len(told) == 1)
     with asked(persistent=False):

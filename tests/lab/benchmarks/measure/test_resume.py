@@ -2,13 +2,11 @@
 
 import json
 import math
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 import torch
-from lab.benchmarks.benching import GPU, files, rows_of, timed, tiny
+from lab.benchmarks.benching import GPU, files, python, rows_of, timed, tiny
 
 from layernorm.lab import records
 from layernorm.lab.benchmarks.measure import Row, case, recording, resume, run
@@ -127,14 +125,8 @@ list(run(tiny((2, 32), (3, 32), (4, 32))))
 """
 
 
-def killed():
-    """Another process begins the plan, and is killed at its second case."""
-    done = subprocess.run([sys.executable, "-c", KILLED])
-    assert done.returncode == -9
-
-
 def test_a_killed_call_goes_on_with_what_killed_it_last(folders, counted):
-    killed()
+    assert python(KILLED).returncode == -9
     assert len(files(folders)) == 2
     (marker,) = folders.rglob("*.begun")
     assert json.loads(marker.read_text())["case"] == "layer forward 3x32 float32"
@@ -152,12 +144,12 @@ def test_a_case_that_crashes_twice_is_told_and_not_tried_a_third_time(
     folders, monkeypatch, counted
 ):
     plan = tiny((3, 32))
-    killed()
+    assert python(KILLED).returncode == -9
     with monkeypatch.context() as stopping:  # a second try that is stopped by hand counts for none
         stopping.setattr(case, "measure", stopped)
         with pytest.raises(KeyboardInterrupt):
             rows_of(plan)
-    killed()
+    assert python(KILLED).returncode == -9
     assert [row.status for row in rows_of(plan)] == [resume.CRASHED] * 2
     assert counted == []
     assert {row.shape[0] for row in resume.recorded("layer", "trial")} == {2, 4}

@@ -5,17 +5,18 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cli.commands import layernorm, refused
 from lab.benchmarks.benching import FEW, GPU
+from typer.testing import CliRunner
 
+from layernorm.cli import app
 from layernorm.lab import records
 from layernorm.lab.benchmarks.measure import Row, case
 from layernorm.lab.benchmarks.norms import plan as plans
 from layernorm.lab.benchmarks.norms import tables
 
 
-def bench(*arguments, call=layernorm):
-    return call("bench", "norms", "--no-compile", *arguments)
+def bench(*arguments):
+    return CliRunner().invoke(app, ["bench", "norms", "--no-compile", *arguments])
 
 
 @pytest.fixture
@@ -109,5 +110,8 @@ def test_more_than_the_roof_is_marked():
     ],
 )
 def test_errors_are_one_line_before_anything_is_measured(arguments, message, fast, counted):
-    assert message in bench(*SMALL, *arguments, call=refused)
-    assert counted == []
+    done = bench(*SMALL, *arguments)
+    assert (done.exit_code, counted) == (1, [])
+    (line,) = done.stderr.splitlines()
+    assert message in line
+    assert line.startswith("Error: ")

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 import torch
-from lab.benchmarks.benching import CPU, FEW
+from lab.benchmarks.benching import CPU, FEW, python
 
 from layernorm.lab.benchmarks import measure as core
 from layernorm.lab.benchmarks import norms
@@ -140,6 +140,19 @@ def test_quick_gives_a_row_per_implementation_and_a_table():
 def test_an_unknown_method_is_named():
     with pytest.raises(ValueError, match=r"methods: expected one of none, batch, .* got 'laier'"):
         norms.rows(["laier"])
+
+
+def test_norms_import_without_what_a_gpu_machine_lacks():
+    # sympy is not on the list: torch's own gradients import it
+    blocked = ["pandas", "scipy", "sklearn", "matplotlib", "pooch", "typer", "beartype"]
+    script = (
+        f"import sys; sys.modules.update(dict.fromkeys({blocked})); "
+        "from layernorm.lab.benchmarks import norms; "
+        "rows = norms.rows(['layer'], (2, 3, 4), rounds=6, sample_seconds=1e-6); "
+        "assert {row.status for row in rows} == {'measured'}, rows"
+    )
+    done = python(script)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("name", "numbers"), [("layer", 0), ("dyt", 1), ("derf", 2)])

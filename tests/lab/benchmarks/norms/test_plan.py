@@ -5,8 +5,7 @@ from shutil import which
 
 import pytest
 import torch
-from apart import printed
-from lab.benchmarks.benching import CPU, GPU, rows_of, timed, tiny
+from lab.benchmarks.benching import CPU, GPU, python, rows_of, timed, tiny
 
 from layernorm.lab.benchmarks import norms
 from layernorm.lab.benchmarks.norms import implementations
@@ -107,7 +106,7 @@ rows = rows_of(tiny((3, 7), name="rms", mode="backward", compiled=True))
 print({row.implementation: row.status for row in rows}["compile"])
 """
     plain = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    assert printed("-c", script, env=plain) == "measured\n"
+    assert python(script, env=plain, check=True).stdout == "measured\n"
 
 
 @pytest.mark.parametrize("name", ["layer", "rms", "residual"])
