@@ -4,25 +4,34 @@ for each case how it reads and writes memory, and the bytes that do not fit into
 import json
 import os
 import sys
+from contextlib import contextmanager
+from unittest import mock
 
 os.environ.pop("TRITON_INTERPRET", None)
 
+import torch
 import triton.language as tl
 
 from layernorm.kernels import launch
 from layernorm.lab.analysis.compiled import (
     LONG,
+    TYPES,
     accumulator,
     backward,
     compiled,
     forward,
-    itemsize,
 )
 from layernorm.recurrent.gpu import gru_kernels, lstm_kernels, persistent, persistent_kernels
 from layernorm.recurrent.gpu import sums as of_columns
 from layernorm.recurrent.gpu.step import launch_options
 from layernorm.recurrent.variants import FORMS
 
+# By compute capability: a T4, an A100, an RTX 3090, an RTX 4090, an H100, a B200.
+CHIPS = {
+    75: launch.Chip(40, 64 * 1024), 80: launch.Chip(108, 163 * 1024),
+    86: launch.Chip(82, 99 * 1024), 89: launch.Chip(128, 99 * 1024),
+    90: launch.Chip(132, 227 * 1024), 100: launch.Chip(148, 227 * 1024),
+}  # fmt: skip
 WIDTHS = (256, 1000, 1024, 4096, 8192, 16384)
 
 
@@ -45,7 +54,7 @@ def name(case: tuple) -> str:
     return f"{direction.__name__} {width} {kind} sm_{arch} {norm}"
 
 
-def step(direction: str, form: str, units: int, kind: str) -> dict:
+def step(direction: str, form: str, units: int, kind: str, arch: int = 90) -> dict:
     acc = accumulator(kind)
     module = lstm_kernels if FORMS[form].cell else gru_kernels
     kernel = getattr(module, direction)
@@ -58,11 +67,11 @@ def step(direction: str, form: str, units: int, kind: str) -> dict:
     warps = {"num_warps": options.pop("num_warps")}
     if direction == "forward":
         options["EPS"] = 1e-5
-    return compiled(kernel, 90, warps, pointers, missing, **options)
+    return compiled(kernel, arch, warps, pointers, missing, **options)
 
 
-def loop(direction: str, form: str, units: int, kind: str) -> dict:
-    """All steps in one kernel, of 64 sequences on an H100."""
+def loop(direction: str, form: str, units: int, kind: str, arch: int = 90) -> dict:
+    """All steps in one kernel, of 64 sequences; 90: on an H100."""
     this, acc, of_cell = FORMS[form], accumulator(kind), {"gain_c", "shift_c", "c_n", "dc", "dcell"}
     kernel, width = getattr(persistent_kernels, f"{direction}_steps"), this.gates * units
     names = kernel.arg_names[: kernel.arg_names.index("begin")]
@@ -71,14 +80,27 @@ def loop(direction: str, form: str, units: int, kind: str) -> dict:
     pointers |= {name: kind for name in of_inputs if name in pointers}
     missing = {2: {"shift", "z_new"}, 1: {"z", "z_new"}, 0: {"z", "z_new", "gain"}}[this.terms]
     shape = (units, width) if direction == "forward" else (width, units)
-    cut = persistent.cut(64, *shape, itemsize(kind), launch.Chip(132, 227 * 1024))
+    w = torch.empty(width, units, dtype=TYPES[kind], device="meta")
+    with on(arch):
+        cut = persistent._cut(w, 64, *shape)
     options = launch_options(this, units, getattr(tl, LONG[acc])) | persistent.constants(cut, this)
     warps = {name: options.pop(name) for name in ("num_warps", "num_stages")}
     options |= {"REVERSE": False, "PRODUCT": True, "GATED": True}
     if direction == "forward":
         options |= {"EPS": 1e-5, "ADD": this.terms < 2}
     missing = (missing if this.cell else of_cell) & set(names)
-    return compiled(kernel, 90, warps, pointers, missing, **options)
+    return compiled(kernel, arch, warps, pointers, missing, **options)
+
+
+@contextmanager
+def on(arch: int):
+    """The library takes tensors to be on a GPU of this compute capability."""
+    with (
+        mock.patch.object(launch, "_chip", return_value=CHIPS[arch]),
+        mock.patch.object(torch.cuda, "get_device_capability", return_value=divmod(arch, 10)),
+        mock.patch.object(persistent, "_least", persistent._least.__wrapped__),
+    ):
+        yield
 
 
 def sums(kind: str) -> dict:

@@ -150,7 +150,7 @@ def backward(width: int, kind: str, arch: int, centered: bool, residual: bool = 
 
     x = torch.empty(0, dtype=TYPES[kind])
     cut = launch.tile(width, "backward", itemsize(kind))
-    chip = launch.Chip(1, {75: 64, 80: 163, 89: 99}.get(arch, 227) * 1024)
+    chip = launch.Chip(1, {75: 64, 80: 163, 86: 99, 89: 99}.get(arch, 227) * 1024)
     with mock.patch.object(launch, "_chip", return_value=chip):
         planned, stages = launch.plan(cut, 10**6, cut.block, x, residual)
     pointers = dict.fromkeys(("dy", "dtotal", "x", "weight", "dx"), kind)

@@ -13,6 +13,7 @@ between two waits is a launch of its own.
 `step` computes the same by two launches a step. Which of them is used, a record decides (`chosen`).
 """
 
+import functools
 from typing import NamedTuple
 
 import torch
@@ -111,8 +112,17 @@ def unsupported(w: Tensor, sizes: tuple[int, ...]) -> str | None:
 
 
 def _cut(w: Tensor, rows: int, depth: int, width: int) -> Cut | None:
-    chip = CHIP if launch.INTERPRETED else launch._chip(w.device)
-    return cut(rows, depth, width, w.element_size(), chip)
+    if launch.INTERPRETED:
+        return cut(rows, depth, width, w.element_size(), CHIP)
+    itemsize = max(w.element_size(), _least(w.device))
+    return cut(rows, depth, width, itemsize, launch._chip(w.device))
+
+
+@functools.cache
+def _least(device: torch.device) -> int:
+    """Bytes that a factor's number takes on chip at least: before compute capability 8.0 Triton
+    multiplies half precision in float32, without tensor cores."""
+    return 2 if torch.cuda.get_device_capability(device) >= (8, 0) else 4
 
 
 def forward(

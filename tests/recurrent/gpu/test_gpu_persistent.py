@@ -120,3 +120,19 @@ def test_weights_of_1024_units_fit_on_an_h100_and_not_on_a_t4():
         assert all(cuts) == fits, units
         for cut in filter(None, cuts):
             assert cut.programs <= chip.multiprocessors
+
+
+def test_a_t4_multiplies_half_precision_in_float32(monkeypatch):
+    """So it has room for half as many units. tests/kernels/test_targets.py has the compiled kernels'
+    sizes."""
+    monkeypatch.setattr(launch, "INTERPRETED", False)
+    monkeypatch.setattr(launch, "_chip", lambda device: launch.Chip(40, 64 * 1024))
+    monkeypatch.setattr(persistent, "_least", persistent._least.__wrapped__)
+    capability = [(7, 5)]
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability[0])
+    weights = {n: torch.zeros(1, dtype=F16).expand(4 * n, n) for n in (128, 256)}
+    assert persistent.unsupported(weights[128], (64, 64)) is None
+    refused = persistent.unsupported(weights[256], (64, 64))
+    assert refused == "this GPU cannot hold the recurrent weights of 256 units in float16"
+    capability[0] = (8, 0)
+    assert persistent.unsupported(weights[256], (64, 64)) is None
