@@ -79,7 +79,7 @@ template <class T> void run(const Net& net, const Shape& shape, int threads, uns
     else a.gates = take(N * wide);
     if (net.terms == 2) a.hat_x = take(N * wide);
     if (lstm) a.cell = take(N * H);
-    a.scales = take(N * (lstm ? 2 * net.groups + 2 : 4));
+    a.scales = take(N * (lstm ? 2 * net.groups + 3 : 4));
   }
   bool failed = lstm ? attempt<LstmForward<T>>(&a) : attempt<GruForward<T>>(&a);
   if (keep) {
