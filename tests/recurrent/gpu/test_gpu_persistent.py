@@ -123,8 +123,7 @@ def test_weights_of_1024_units_fit_on_an_h100_and_not_on_a_t4():
 
 
 def test_a_t4_multiplies_half_precision_in_float32(monkeypatch):
-    """So it has room for half as many units. tests/kernels/test_targets.py has the compiled kernels'
-    sizes."""
+    """So it has room for half as many units; tests/kernels/test_targets.py compiles them for it."""
     monkeypatch.setattr(launch, "INTERPRETED", False)
     monkeypatch.setattr(launch, "_chip", lambda device: launch.Chip(40, 64 * 1024))
     monkeypatch.setattr(persistent, "_least", persistent._least.__wrapped__)
