@@ -27,8 +27,8 @@ def test_every_kernel_fits_on_chip(compiled):
 
 
 def test_recurrent_kernels_keep_their_values_in_registers(compiled):
-    """Those of a step all of them; a loop over steps left at most eight behind, 32 bytes of a thread,
-    in all forms on all of these GPUs."""
+    """Those of a step all of them; a loop over steps left at most eight of a thread behind, in all
+    forms on all of these GPUs."""
     for case, found in compiled["kernels"].items():
         if not case.startswith("norm"):
             assert found["spilled"] <= (64 if case.startswith("loop") else 0), (case, found)

@@ -1,7 +1,7 @@
 """Updates as graphs: the same numbers as by the plain trainer. Where there is no GPU, what would be
 captured is computed anew in its place; the batches then go the same way."""
 
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -231,6 +231,77 @@ def test_a_run_that_goes_on_is_captured_anew_with_the_same_numbers(name, updates
     assert torch.equal(whole.losses[half - 1 : updates], again.losses[: updates - half + 1])
     for mine, theirs in zip(whole.parameters, again.parameters, strict=True):
         assert torch.equal(mine, theirs)
+
+
+def test_no_capture_before_libraries_have_set_themselves_up(captured):
+    _, graph = pair("mnist")
+    counts = []
+    for step in range(1, WARM + 3):
+        graph.update(step)
+        counts.append(len(captured))
+    assert counts == [0] * WARM + [1, 1]
+
+
+def test_a_trainer_that_was_captured_and_goes_back_begins_anew(captured):
+    """Its graphs read tensors of the state that was replaced."""
+    _, graph = pair("mnist")
+    for step in range(1, WARM + 2):
+        graph.update(step)
+    memory = graph.memory
+    graph.restore(graph.state())
+    assert (graph.forms, graph.updates) == ({}, 0)
+    assert graph.memory is not memory
+    for step in range(1, WARM + 2):
+        graph.update(step)
+    assert len(captured) == 2
+
+
+def test_an_update_beside_waits_for_what_came_before_and_is_waited_for(captured, monkeypatch):
+    said = []
+
+    class Stream:
+        def __init__(self, name):
+            self.name = name
+
+        def wait_stream(self, other):
+            said.append(f"{self.name} waits for {other.name}")
+
+    beside, main = Stream("beside"), Stream("main")
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: beside)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: main)
+    _, graph = pair("mnist")
+    graph._beside(lambda: said.append("computed"))
+    assert said == ["beside waits for main", "computed", "main waits for beside"]
+
+
+def test_graphs_of_a_run_share_their_memory(monkeypatch):
+    """Each is captured while the function is computed, and replayed as it is."""
+    pools, said = [], []
+
+    class Graph:
+        def replay(self):
+            said.append("replayed")
+
+    @contextmanager
+    def graph(made, pool):
+        pools.append(pool)
+        said.append("begun")
+        yield
+        said.append("ended")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: said.append("waited"))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    memory, others = [], []
+    replay = graphed.capture(lambda: said.append("computed"), CPU, memory)
+    assert said == ["waited", "begun", "computed", "ended"]
+    replay()
+    assert said[4:] == ["replayed"]
+    graphed.capture(lambda: None, CPU, memory)
+    graphed.capture(lambda: None, CPU, others)
+    assert pools[0] is pools[1] is memory[0]
+    assert pools[2] is others[0] is not memory[0]
 
 
 def test_evaluating_draws_as_ever(captured):

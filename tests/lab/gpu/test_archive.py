@@ -64,6 +64,23 @@ def test_too_many_results_are_told_and_the_last_archive_stays(tmp_path, monkeypa
     assert archive.unpack(tmp_path / "a.tar.gz", tmp_path / "home") == 1
 
 
+def test_an_archive_that_is_being_written_does_not_spoil_the_last_one(tmp_path, monkeypatch):
+    """The process may be ended at any moment: the file comes into its place in one step."""
+
+    def ended(source, target):
+        raise KeyboardInterrupt
+
+    write(tmp_path / "runs", "a.json")
+    packed = tmp_path / "out" / "a.tar.gz"
+    archive.pack(tmp_path / "runs", packed)
+    before = packed.read_bytes()
+    write(tmp_path / "runs", "b.json", random.Random(0).randbytes(2000))
+    monkeypatch.setattr(archive.os, "replace", ended)
+    with pytest.raises(KeyboardInterrupt):
+        archive.pack(tmp_path / "runs", packed)
+    assert packed.read_bytes() == before
+
+
 @pytest.mark.parametrize("kind", ["missing", "damaged", "foreign", "outside", "link"])
 def test_what_is_no_archive_of_results_is_refused(kind, tmp_path):
     packed, home = tmp_path / "a.tar.gz", tmp_path / "home"

@@ -11,6 +11,7 @@ import pytest
 from lab.benchmarks.benching import ROOT
 
 from layernorm.lab import records
+from layernorm.lab.benchmarks.measure.case import Poisoned
 from layernorm.lab.experiments import NAMES, STUDIES, get, run
 from layernorm.lab.gpu import __main__ as entry
 from layernorm.lab.gpu import archive, training
@@ -82,6 +83,35 @@ def test_a_run_that_fails_costs_no_other(tmp_path, capsys, monkeypatch):
     assert f"{failing} seed " in told
     assert "failed: RuntimeError: out of memory" in told
     assert len(made(tmp_path)) == 1
+
+
+def test_a_gpu_that_has_become_useless_ends_the_process(tmp_path, monkeypatch):
+    """Another process goes on; in this one every run would fail."""
+    tried = []
+
+    def train(config, **options):
+        tried.append(config.arm)
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(run, "train", train)
+    monkeypatch.setattr(training, "alive", lambda device: False)
+    with pytest.raises(Poisoned, match="illegal memory access"):
+        here(tmp_path, "mnist/standard", "draw/standard")
+    assert len(tried) == 1
+
+
+def test_checkpoints_are_written_often(tmp_path, monkeypatch):
+    """The machine may be taken away at any moment."""
+    seconds, real = [], run.train
+
+    def train(config, checkpoint_seconds, **options):
+        seconds.append(checkpoint_seconds)
+        return real(config, checkpoint_seconds=checkpoint_seconds, **options)
+
+    monkeypatch.setattr(run, "train", train)
+    here(tmp_path, "mnist/standard")
+    assert seconds == [training.OFTEN] * 2
+    assert training.OFTEN <= 20  # between two archives
 
 
 def test_what_cannot_be_planned_is_left_out(tmp_path, capsys, monkeypatch):
