@@ -240,6 +240,7 @@ def test_no_capture_before_libraries_have_set_themselves_up(captured):
         graph.update(step)
         counts.append(len(captured))
     assert counts == [0] * WARM + [1, 1]
+    assert all(group["capturable"] for group in graph.optimizer.param_groups)  # Adam insists on it
 
 
 def test_a_trainer_that_was_captured_and_goes_back_begins_anew(captured):
