@@ -20,18 +20,16 @@ from layernorm.lab.analysis.compiled import (
     backward,
     compiled,
     forward,
+    room,
 )
 from layernorm.recurrent.gpu import gru_kernels, lstm_kernels, persistent, persistent_kernels
 from layernorm.recurrent.gpu import sums as of_columns
 from layernorm.recurrent.gpu.step import launch_options
 from layernorm.recurrent.variants import FORMS
 
-# By compute capability: a T4, an A100, an RTX 3090, an RTX 4090, an H100, a B200.
-CHIPS = {
-    75: launch.Chip(40, 64 * 1024), 80: launch.Chip(108, 163 * 1024),
-    86: launch.Chip(82, 99 * 1024), 89: launch.Chip(128, 99 * 1024),
-    90: launch.Chip(132, 227 * 1024), 100: launch.Chip(148, 227 * 1024),
-}  # fmt: skip
+# Multiprocessors by compute capability: a T4, an A100, an RTX 3090, an RTX 4090, an H100, a B200.
+COUNTS = {75: 40, 80: 108, 86: 82, 89: 128, 90: 132, 100: 148}
+CHIPS = {arch: launch.Chip(count, room(arch)) for arch, count in COUNTS.items()}
 WIDTHS = (256, 1000, 1024, 4096, 8192, 16384)
 
 

@@ -56,7 +56,7 @@ def rule(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comparis
 def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> Finding:
     """The verdict on all rows of a claim, after those that must be supported first; while an arm of
     its rows has no run, there is none."""
-    if found is None or not {arm for row in rows for arm in row.arms} <= set(found.frame.arm):
+    if found is None or not all(map(found.begun, rows)):
         return Finding(NOT_YET_TESTED)
     judged = {name: found[name] for name in (*said.given, *(row.name for row in rows))}
     own = [judged[row.name] for row in rows]

@@ -16,22 +16,16 @@ import os
 import signal
 import socket
 import sys
-import threading
-import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from pathlib import Path
+from concurrent.futures import Executor, Future
 from types import ModuleType
 from typing import Any
+
+from layernorm.lab.experiments import cluster_checkpoints
 
 RETRIES = 3  # of a run whose worker died; a run that kills its worker each time is the cause
 PATIENCE = 5.0  # seconds for a connection to be accepted
 ANSWER = 300.0  # seconds for every node to start a worker
-LOOK = 1.0  # seconds between two looks for a new checkpoint
-APART = 60.0  # seconds between two that a run sends, at least; or 20 times as long as one takes
-LARGEST = 64 * 2**20  # bytes of one that is sent
-HASH = 32  # bytes that it begins with, others in each
 
 
 class RayExecutor(Executor):
@@ -68,7 +62,7 @@ class RayExecutor(Executor):
             nodes = [node for node in self._ray.nodes() if node["Alive"]]
             _check_room(nodes, CPU=threads, GPU=gpus)
             _check_versions(self._ray, nodes)
-            self._keeper = _keeper_here(self._ray)
+            self._keeper = cluster_checkpoints.keeper_here(self._ray)
         except BaseException:
             self.shutdown()
             raise
@@ -124,131 +118,9 @@ class _Task(Future):
 
 
 def _call(function: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], keeper: Any) -> Any:
-    file = _checkpoint(function, args)
-    with _sent(keeper, file) if file is not None else contextlib.nullcontext():
+    file = cluster_checkpoints.of_run(function, args)
+    with cluster_checkpoints.sent(_ray(), keeper, file) if file else contextlib.nullcontext():
         return function(*args, **kwargs)
-
-
-def _checkpoint(function: Callable[..., Any], args: tuple) -> Path | None:
-    """The file of a run's checkpoint, if the call is a run of a sweep."""
-    from layernorm.lab.experiments import sweep
-
-    if getattr(function, "func", None) is not sweep._work:
-        return None
-    (config,) = args
-    if config.experiment not in sweep._fetched:
-        sweep._fetch(config)
-    return sweep._log(config, function.keywords["root"]).with_suffix(".checkpoint")
-
-
-@contextlib.contextmanager
-def _sent(keeper: Any, file: Path) -> Iterator[None]:
-    """Begin with the keeper's checkpoint if there is none here, and send it new ones.
-
-    A thread asks Ray: a task that waits for an answer itself gives its CPUs away meanwhile.
-    """
-    sender = _Sender(keeper, file)
-    with ThreadPoolExecutor(1) as thread:
-        try:
-            thread.submit(sender.fetch).result()
-            thread.submit(sender.send)
-            yield
-        finally:
-            sender.ended.set()
-        thread.submit(sender.forget).result()
-
-
-class _Sender:
-    """Exchanges a run's checkpoints with the keeper. Without an answer the run goes on alone."""
-
-    def __init__(self, keeper: Any, file: Path) -> None:
-        self.keeper, self.file, self.here = keeper, str(file), _files()()
-        self.ended, self.there = threading.Event(), False
-        self.last = b""  # the hash of the one that was sent
-
-    def fetch(self) -> None:
-        with self._telling():
-            self.last, own = self._ask("begins"), self.here.begins(self.file)
-            self.there = self.last not in (b"", own)  # on another disk
-            if self.there and not own:
-                self.here.write(self.file, self._ask("read"))
-
-    def send(self) -> None:
-        wait = LOOK
-        while not self.ended.wait(wait):
-            wait, began = LOOK, time.monotonic()
-            if self.here.begins(self.file) not in (b"", self.last):
-                with self._telling():
-                    self._send()
-                    wait = max(APART, 20 * (time.monotonic() - began)) if self.there else LOOK
-
-    def _send(self) -> None:
-        content = self.here.read(self.file, LARGEST + 1)
-        self.last = content[:HASH]
-        if self._ask("begins") == self.last:
-            return  # on the same disk
-        if len(content) > LARGEST:
-            raise OSError(f"it has more than {LARGEST >> 20} MiB")
-        self.there = True
-        self._ask("write", content)
-
-    def forget(self) -> None:
-        with self._telling():
-            if self.there:
-                self._ask("forget")
-
-    def _ask(self, what: str, *args: Any) -> Any:
-        return _ray().get(getattr(self.keeper, what).remote(self.file, *args), timeout=APART)
-
-    @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
-        from layernorm.lab.experiments.checkpoint import say
-
-        try:
-            yield
-        except (OSError, _ray().exceptions.RayError) as error:
-            why = str(error).strip().rpartition("\n")[2]
-            say(f"no checkpoint is exchanged with the command's machine: {why}")
-
-
-def _files() -> type:
-    """Nested, so that it is sent whole, to a process that starts without the package."""
-
-    class Files:
-        """Files of a machine, there whole or not at all."""
-
-        def begins(self, file: str) -> bytes:
-            return self.read(file, HASH)
-
-        def read(self, file: str, size: int = -1) -> bytes:
-            """Its content up to a size; nothing if there is no such file."""
-            try:
-                with open(file, "rb") as opened:
-                    return opened.read(size)
-            except FileNotFoundError:
-                return b""
-
-        def write(self, file: str, content: bytes) -> None:
-            path = Path(file)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-            try:
-                temporary.write_bytes(content)
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
-
-        def forget(self, file: str) -> None:
-            Path(file).unlink(missing_ok=True)
-
-    return Files
-
-
-def _keeper_here(ray: ModuleType) -> Any:
-    """An actor on this node, which keeps checkpoints in the folder of the command."""
-    on = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    here = on(ray.get_runtime_context().get_node_id(), soft=False)
-    return ray.remote(num_cpus=0, scheduling_strategy=here)(_files()).remote()
 
 
 def _own(ray: ModuleType, error: BaseException) -> BaseException:

@@ -73,6 +73,10 @@ class Verdicts(Mapping[str, Judged]):
             self._judged[name] = one
         return self._judged[name]
 
+    def begun(self, row: Comparison) -> bool:
+        """Whether every arm of a comparison has a run."""
+        return set(row.arms) <= set(self.frame.arm)
+
     def count(self, row: Comparison) -> int | None:
         """The seeds that decide a comparison: all; in two stages, as many as make the half-width
         of a primary one narrow, by the spread of the first ones; None while these are missing."""

@@ -129,7 +129,7 @@ def _result(name: str, found: compare.Verdicts) -> str:
 
 def _verdict(one: Judged, found: compare.Verdicts) -> str:
     """The verdict; there is none while an arm has no run."""
-    return one.verdict if set(one.row.arms) <= set(found.frame.arm) else "not yet tested"
+    return one.verdict if found.begun(one.row) else "not yet tested"
 
 
 def share(found: compare.Verdicts, row: Comparison) -> str:

@@ -15,7 +15,7 @@ from lab.experiments.nodes import Nodes
 from typer.testing import CliRunner
 
 from layernorm.cli import app
-from layernorm.lab.experiments import cluster, lock
+from layernorm.lab.experiments import cluster_checkpoints, lock
 from layernorm.lab.experiments.experiment import TUNING_SEED
 from layernorm.lab.experiments.planning import Sweep, finished
 from layernorm.lab.experiments.sweep import carry_out
@@ -306,15 +306,13 @@ def test_a_run_goes_on_from_the_checkpoint_that_its_dead_node_sent(nodes, tmp_pa
 
 
 class Elsewhere:
-    """Another machine's folder in the place of an actor; `asked` are the calls and their times."""
+    """Another machine's folder in the place of Ray and its actor; `asked`: calls and times."""
 
     def __init__(self, folder, monkeypatch):
-        self._folder, self._files, self.asked = folder, cluster._files()(), []
-        error = type("RayError", (Exception,), {})
-        ray = SimpleNamespace(get=self.get, exceptions=SimpleNamespace(RayError=error))
-        monkeypatch.setattr(cluster, "_ray", lambda: ray)
-        monkeypatch.setattr(cluster, "LOOK", 0.01)
-        monkeypatch.setattr(cluster, "APART", 0.2)
+        self._folder, self._files, self.asked = folder, cluster_checkpoints.files()(), []
+        self.exceptions = SimpleNamespace(RayError=type("RayError", (Exception,), {}))
+        monkeypatch.setattr(cluster_checkpoints, "LOOK", 0.01)
+        monkeypatch.setattr(cluster_checkpoints, "APART", 0.2)
 
     def get(self, call, timeout):
         name, file, *content = call
@@ -330,7 +328,7 @@ class Elsewhere:
 
 def put(file, size=100):
     content = os.urandom(size)
-    cluster._files()().write(str(file), content)
+    cluster_checkpoints.files()().write(str(file), content)
     return content
 
 
@@ -349,13 +347,13 @@ def test_checkpoints_are_sent_now_and_then_until_the_run_ends(monkeypatch, tmp_p
         put(file)
         return len(there.times("write")) == 3
 
-    with cluster._sent(there, file):
+    with cluster_checkpoints.sent(there, there, file):
         wait_until(three)
         last = put(file)
         wait_until(lambda: copy.exists() and copy.read_bytes() == last)
         file.unlink()
     first, second, third, *_ = there.times("write")
-    assert min(second - first, third - second) >= cluster.APART
+    assert min(second - first, third - second) >= cluster_checkpoints.APART
     assert not [*copy.parent.iterdir()]
 
 
@@ -364,7 +362,7 @@ def test_a_run_that_fails_leaves_its_checkpoint_and_begins_with_it_elsewhere(mon
     copy = tmp_path / "there" / "run.checkpoint"
 
     def fails():
-        with cluster._sent(there, tmp_path / "one" / copy.name):
+        with cluster_checkpoints.sent(there, there, tmp_path / "one" / copy.name):
             put(tmp_path / "one" / copy.name)
             wait_until(copy.exists)
             raise KeyError
@@ -373,7 +371,7 @@ def test_a_run_that_fails_leaves_its_checkpoint_and_begins_with_it_elsewhere(mon
         fails()
     sent = copy.read_bytes()
     own = tmp_path / "other" / copy.name
-    with cluster._sent(there, own):
+    with cluster_checkpoints.sent(there, there, own):
         assert own.read_bytes() == sent
         newer = put(own)
         wait_until(lambda: len(there.times("write")) == 2)
@@ -386,14 +384,14 @@ def test_a_newer_checkpoint_of_the_same_disk_is_kept(monkeypatch, tmp_path):
     own, copy = tmp_path / "here" / "run.checkpoint", tmp_path / "there" / "run.checkpoint"
     put(copy)
     newer = put(own)
-    with cluster._sent(there, own):
+    with cluster_checkpoints.sent(there, there, own):
         assert own.read_bytes() == newer
     assert not copy.exists()
 
 
 def test_nothing_is_sent_to_the_same_disk(monkeypatch, tmp_path):
     there, file = Elsewhere(tmp_path, monkeypatch), tmp_path / "run.checkpoint"
-    with cluster._sent(there, file):
+    with cluster_checkpoints.sent(there, there, file):
         for n in (2, 3):
             put(file)
             wait_until(lambda n=n: len(there.asked) == n)
@@ -403,13 +401,13 @@ def test_nothing_is_sent_to_the_same_disk(monkeypatch, tmp_path):
 
 def test_a_run_goes_on_that_can_send_nothing(monkeypatch, tmp_path, capsys):
     there = Elsewhere(tmp_path / "there", monkeypatch)
-    monkeypatch.setattr(cluster, "LARGEST", 2**20)
-    with cluster._sent(there, tmp_path / "run.checkpoint"):
+    monkeypatch.setattr(cluster_checkpoints, "LARGEST", 2**20)
+    with cluster_checkpoints.sent(there, there, tmp_path / "run.checkpoint"):
         put(tmp_path / "run.checkpoint", 2**20 + 1)
         wait_until(lambda: len(there.asked) == 2)
     assert not there.times("write")
     assert "it has more than 1 MiB" in capsys.readouterr().err
     (tmp_path / "there").write_text("no folder")
-    with cluster._sent(there, tmp_path / "run.checkpoint"):
+    with cluster_checkpoints.sent(there, there, tmp_path / "run.checkpoint"):
         pass
     assert "machine: [Errno 20] Not a directory" in capsys.readouterr().err
