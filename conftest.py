@@ -9,7 +9,8 @@ import torch
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
-collect_ignore_glob = ["tests/**/kernel_*compile.py"]  # programs, which turn the interpreter off
+# Programs, which turn the interpreter off.
+collect_ignore_glob = ["tests/**/kernel_*compile.py", "tests/kernels/kernel_targets.py"]
 if find_spec("triton") is None:  # platforms that have none
     collect_ignore_glob += [
         "layernorm/kernels/[!_s]*.py",
