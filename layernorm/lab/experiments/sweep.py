@@ -147,7 +147,8 @@ def carry_out(
             record = future.result()
             if not isinstance(record, records.Record):
                 raise TypeError(f"its executor returned {record!r} where a record was expected")
-            if not records.path(record.config, root).exists():
+            path = records.path(record.config, root)
+            if not path.exists() or (anew and records.read(path) != record):
                 records.save(record, root)  # its worker has another disk
             outcome.done[key] = record
         except Exception as error:  # _Failed, or the record or the log could not be written

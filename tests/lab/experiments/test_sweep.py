@@ -278,6 +278,28 @@ def test_an_executor_that_breaks_or_is_shut_down_ends_the_sweep():
     assert set(reasons(outcome).values()) == {"cannot schedule new futures after shutdown"}
 
 
+class Apart(ThreadPoolExecutor):
+    """Workers with a disk of their own."""
+
+    def __init__(self, disk):
+        super().__init__(1)
+        self.disk = disk
+
+    def submit(self, work, config):
+        return super().submit(partial(work, root=self.disk), config)
+
+
+def test_a_record_from_another_disk_takes_the_place_of_a_stale_one(tmp_path, monkeypatch):
+    sweep = Sweep("toy", "plain", ("none", "layer"), (0,), by_heart=False)
+    before = carry_out(sweep).done
+    monkeypatch.setattr(records, "stale", lambda run: run.config["arm"] == "none" and "Toy")
+    with Apart(tmp_path / "another") as pool:
+        after = carry_out(sweep, workers=pool, anew=True).done
+    for key, record in after.items():
+        assert records.read(records.path(record.config)) == record
+        assert (record == before[key]) == (record.config["arm"] == "layer")
+
+
 class Careless(ThreadPoolExecutor):
     """Does one arm's job in a way that executors should not."""
 
