@@ -60,6 +60,16 @@ def tile(width: int, direction: str, itemsize: int = 2) -> Tile:
     return Tile(count, block, resident, min(most, max(4, count * block // (32 * share))))
 
 
+def unit(*sizes: int) -> int:
+    """The power of two, at most 8, that divides widths and strides: the kernels read as many numbers
+    at once. 1 if 16 does, which Triton finds out by itself.
+
+    >>> unit(1000, 1000, 0), unit(1000, 1002), unit(1024, 0)
+    (8, 2, 1)
+    """
+    return math.gcd(16, *sizes) % 16 or 1
+
+
 class Steps(NamedTuple):
     """Row (i n1 + j) n2 + k of a tensor begins at i s0 + j s1 + k s2; `strides` has its s."""
 
@@ -121,7 +131,7 @@ def forward(
             *of_x, *of_residual, EPS=eps, ACC=_accumulator(x)[1], CENTERED=centered,
             RESIDENT=cut.resident, WHOLE=width % cut.block == 0,
             EARLY=cut.block * x.element_size() <= EARLY, ROWS=cut.rows, BLOCK=cut.block,
-            **options(cut, "forward", x.element_size()),
+            UNIT=unit(width, *of_x, *of_residual), **options(cut, "forward", x.element_size()),
         )  # fmt: skip
     return y, total, mean, rstd
 
@@ -151,10 +161,11 @@ def backward(
         return dx, dweight.zero_(), dbias.zero_()
     count, width = _sizes(x, dims)
     (dy, dtotal, x), step, of_each = _steps([dy, dtotal, x], dims)
+    strides = [s for each in of_each for s in each]
     kind, acc = _accumulator(x)
     mean, weight = mean if centered else None, _dense(weight)
     cut = tile(width, "backward", x.element_size())
-    compiled = options(cut, "backward", x.element_size())
+    compiled = options(cut, "backward", x.element_size()) | {"UNIT": unit(width, *strides)}
     programs, stages = plan(cut, count, width, x, dtotal is not None)
     partial = x.new_empty((wants_weight + wants_bias, programs, width), dtype=kind)
     wanted = [g for g, wants in ((dweight, wants_weight), (dbias, wants_bias)) if wants]
@@ -170,9 +181,9 @@ def backward(
         rows.backward[(programs, triton.cdiv(width, cut.block))](
             dy, dtotal, x, weight, mean, rstd, along, plain, dx,
             partial[0] if wants_weight else None, partial[-1] if wants_bias else None, count,
-            width, *step, *(s for each in of_each for s in each), ACC=acc, CENTERED=centered,
-            RESIDENT=cut.resident, WHOLE=width % cut.block == 0, HELD=cut.block <= HELD,
-            ROWS=cut.rows, BLOCK=cut.block, STAGES=stages, **compiled,
+            width, *step, *strides, ACC=acc, CENTERED=centered, RESIDENT=cut.resident,
+            WHOLE=width % cut.block == 0, HELD=cut.block <= HELD, ROWS=cut.rows, BLOCK=cut.block,
+            STAGES=stages, **compiled,
         )  # fmt: skip
         add_up(partial, wanted)
     return dx, dweight, dbias

@@ -27,8 +27,12 @@ def forward(
     x0, x1, x2, r0, r1, r2,
     EPS: tl.constexpr, ACC: tl.constexpr, CENTERED: tl.constexpr, RESIDENT: tl.constexpr,
     WHOLE: tl.constexpr, EARLY: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    UNIT: tl.constexpr,
 ):  # fmt: skip
     """y = g (a - mean) rstd + b with a = x, or the sum of x and residual, stored in total."""
+    width = multiple(width, UNIT)
+    x0, x1, x2 = multiple(x0, UNIT), multiple(x1, UNIT), multiple(x2, UNIT)
+    r0, r1, r2 = multiple(r0, UNIT), multiple(r1, UNIT), multiple(r2, UNIT)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     valid = row < rows
     from_x = x + _start(row, n1, n2, x0, x1, x2)[:, None]
@@ -94,9 +98,12 @@ def forward(
 @no_type_check
 def gradient_means(
     dy, x, weight, mean, rstd, along, plain, rows, width, n1, n2, d0, d1, d2, x0, x1, x2,
-    ACC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    ACC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
 ):  # fmt: skip
     """The means of g dy along x̂ and of g dy itself (centered), of rows longer than a block."""
+    width = multiple(width, UNIT)
+    d0, d1, d2 = multiple(d0, UNIT), multiple(d1, UNIT), multiple(d2, UNIT)
+    x0, x1, x2 = multiple(x0, UNIT), multiple(x1, UNIT), multiple(x2, UNIT)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     valid = row < rows
     from_dy = dy + _start(row, n1, n2, d0, d1, d2)[:, None]
@@ -125,9 +132,14 @@ def backward(
     d0, d1, d2, t0, t1, t2, x0, x1, x2,
     ACC: tl.constexpr, CENTERED: tl.constexpr, RESIDENT: tl.constexpr, WHOLE: tl.constexpr,
     HELD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    UNIT: tl.constexpr,
 ):  # fmt: skip
     """dx = rstd (g dy - mean(g dy) - x̂ mean(g dy x̂)) + dtotal, for every so many-th tile of rows;
     dweight and dbias receive the program's own sums of dy x̂ and dy, to be added up by `add_up`."""
+    width = multiple(width, UNIT)
+    d0, d1, d2 = multiple(d0, UNIT), multiple(d1, UNIT), multiple(d2, UNIT)
+    t0, t1, t2 = multiple(t0, UNIT), multiple(t1, UNIT), multiple(t2, UNIT)
+    x0, x1, x2 = multiple(x0, UNIT), multiple(x1, UNIT), multiple(x2, UNIT)
     program = tl.program_id(0)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = _inside(column, width, WHOLE)
@@ -197,6 +209,14 @@ def add_up(
         tl.store(first + column, tl.sum(total, 0), mask=column < width)
     elif second is not None:
         tl.store(second + column, tl.sum(total, 0), mask=column < width)
+
+
+@triton.jit
+@no_type_check
+def multiple(number, UNIT: tl.constexpr):
+    """The number, which UNIT divides, so that the compiler knows it and reads UNIT numbers at once;
+    Triton itself tells it of 16 alone."""
+    return number // UNIT * UNIT
 
 
 @triton.jit

@@ -65,7 +65,7 @@ def step(direction: str, form: str, units: int, kind: str, arch: int = 90) -> di
     warps = {"num_warps": options.pop("num_warps")}
     if direction == "forward":
         options["EPS"] = 1e-5
-    return compiled(kernel, arch, warps, pointers, missing, **options)
+    return compiled(kernel, arch, warps, pointers, missing, {"units": units}, **options)
 
 
 def loop(direction: str, form: str, units: int, kind: str, arch: int = 90) -> dict:
@@ -87,7 +87,7 @@ def loop(direction: str, form: str, units: int, kind: str, arch: int = 90) -> di
     if direction == "forward":
         options |= {"EPS": 1e-5, "ADD": this.terms < 2}
     missing = (missing if this.cell else of_cell) & set(names)
-    return compiled(kernel, arch, warps, pointers, missing, **options)
+    return compiled(kernel, arch, warps, pointers, missing, {"units": units}, **options)
 
 
 @contextmanager
@@ -114,6 +114,7 @@ STEPS = {
     for direction in ("forward", "backward")
     for form, units, kind in (
         ("paper", 512, "bf16"),
+        ("paper", 1000, "bf16"),
         ("paper", 1024, "fp32"),
         ("gru", 1024, "bf16"),
         ("per_gate", 4096, "bf16"),

@@ -56,11 +56,11 @@ def test_instructions_leave_time_for_memory(compiled):
 
 
 def test_memory_is_read_and_written_16_bytes_at_a_time(compiled):
+    """Also where 8 divides a width and 16 does not, of which Triton would know nothing."""
     for case, found in compiled["norms"].items():
         narrow = 15 if case.startswith("backward") else 0  # 3 to 5 of a row, in each stage
-        if " 1000 " not in case:
-            assert found["wide loads"] >= 4, (case, found)
-            assert found["narrow loads"] <= narrow, (case, found)
+        assert found["wide loads"] >= 4, (case, found)
+        assert found["narrow loads"] <= narrow, (case, found)
         assert found["wide stores"] >= 1, case
     for case, found in compiled["steps"].items():
         if " 64 " not in case:  # rows shorter than that for a warp

@@ -140,6 +140,17 @@ def test_strides(name, view):
         agrees(name, x, parameters, torch.float32, residual=draw(*x.shape, seed=3))
 
 
+@NAMES
+@pytest.mark.parametrize("stride", [24, 44, 43])
+@pytest.mark.parametrize("blocks", [False, True], ids=["resident", "in blocks"])
+def test_rows_that_begin_at_multiples(name, stride, blocks, monkeypatch):
+    """What divides the width divides a stride, too, or only a half of it does, or nothing."""
+    if blocks:
+        short_blocks(monkeypatch)
+    x = draw(6, stride)[:, :24]
+    agrees(name, x, arguments(name, (6, 24))[1], torch.float32, eps=0.1)
+
+
 def test_what_is_copied():
     """Nothing where rows have no gaps and three nested steps lead to them."""
     for view, steps in (

@@ -151,6 +151,7 @@ LAYER = [
     Mutant("the sum's gradient at dy's strides", with_residual, "_start(row, n1, n2, t0, t1, t2)", "_start(row, n1, n2, d0, d1, d2)"),
     Mutant("partial sums: the last tile only", many_programs, "total += tl.load(partial", "total = tl.load(partial"),
     Mutant("partial sums: the first tile only", many_programs, "range(0, count, ROWS)", "range(0, 1, ROWS)"),
+    Mutant("rows at multiples of twice the unit", steps, "number // UNIT * UNIT", "number // (2 * UNIT) * (2 * UNIT)"),
     Mutant("steps in the wrong order", steps, "(outer // n1) * s0 + (outer % n1) * s1", "(outer // n1) * s1 + (outer % n1) * s0"),
 ]  # fmt: skip
 RMS = [

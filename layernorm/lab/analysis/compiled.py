@@ -49,9 +49,10 @@ def norms(direction: str, widths: Sequence[int], kind: str = "bf16", arch: int =
 
 
 def compiled(
-    kernel: Any, arch: int, options: dict, pointers: dict, missing=(), **constants
+    kernel: Any, arch: int, options: dict, pointers: dict, missing=(), sizes=None, **constants
 ) -> dict[str, Any]:
-    """As the launcher compiles it for contiguous rows that begin at multiples of 16 bytes."""
+    """As the launcher compiles it for tensors that begin at multiples of 16 bytes. Numbers that are
+    not among `sizes` are multiples of 16."""
     import triton
     import triton.backends.nvidia
     from triton.backends.compiler import GPUTarget
@@ -65,7 +66,7 @@ def compiled(
             signature[name] = "constexpr"
             continue
         signature[name] = f"*{pointers[name]}" if name in pointers else "i32"
-        if name not in ANY:
+        if name not in ANY and (sizes or {}).get(name, 16) % 16 == 0:
             attributes[(i,)] = [["tt.divisibility", 16]]
     known = {(i,): constants[name] for i, name in enumerate(kernel.arg_names) if name in constants}
     source = ASTSource(fn=kernel, signature=signature, constexprs=known, attrs=attributes)
@@ -135,7 +136,8 @@ def forward(width: int, kind: str, arch: int, centered: bool, residual: bool = F
     missing |= set() if centered else {"mean", "bias"}
     return compiled(
         rows.forward, arch, launch.options(cut, "forward", itemsize(kind)),
-        pointers | dict.fromkeys(("mean", "rstd"), acc), missing, EPS=1e-5,
+        pointers | dict.fromkeys(("mean", "rstd"), acc), missing,
+        dict.fromkeys(("width", "x0", "r0"), width), UNIT=launch.unit(width), EPS=1e-5,
         ACC=getattr(tl, LONG[acc]), CENTERED=centered, RESIDENT=cut.resident,
         WHOLE=width % cut.block == 0, EARLY=cut.block * itemsize(kind) <= launch.EARLY,
         ROWS=cut.rows, BLOCK=cut.block,
@@ -166,9 +168,10 @@ def backward(width: int, kind: str, arch: int, centered: bool, residual: bool = 
     missing |= set() if centered else {"mean", "plain", "dbias"}
     return compiled(
         rows.backward, arch, launch.options(cut, "backward", itemsize(kind)),
-        pointers | dict.fromkeys(sums, acc), missing, ACC=getattr(tl, LONG[acc]),
-        CENTERED=centered, RESIDENT=cut.resident, WHOLE=width % cut.block == 0,
-        HELD=cut.block <= launch.HELD, ROWS=cut.rows,
+        pointers | dict.fromkeys(sums, acc), missing,
+        dict.fromkeys(("width", "d0", "t0", "x0"), width), UNIT=launch.unit(width),
+        ACC=getattr(tl, LONG[acc]), CENTERED=centered, RESIDENT=cut.resident,
+        WHOLE=width % cut.block == 0, HELD=cut.block <= launch.HELD, ROWS=cut.rows,
         BLOCK=cut.block, STAGES=stages,
     ) | {"planned": planned, "stages": stages}  # fmt: skip
 

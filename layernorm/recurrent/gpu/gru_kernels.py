@@ -15,6 +15,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
+from layernorm.kernels.rows import multiple
 from layernorm.recurrent.gpu.math import (
     block,
     centered,
@@ -31,11 +32,12 @@ from layernorm.recurrent.gpu.math import (
 @no_type_check
 def forward(
     a, z_gates, z_new, gain, shift, states, before, y, h_n, stats, at, following, going, units,
-    EPS: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr, row=None,
+    EPS: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr, row=None,
 ):  # fmt: skip
     """The new state; where it goes is as in `lstm.forward`."""
     if row is None:
         row = tl.program_id(0).to(tl.int64)
+    units = multiple(units, UNIT)
     place = at + row
     of_a, of_gates = a + place * 3 * units, z_gates + place * 2 * units
     r = block(of_a, 0, units, ACC, BLOCK)
@@ -81,7 +83,7 @@ def forward(
 @no_type_check
 def backward(
     a, z_gates, z_new, gain, shift, states, stats, dy, dh, around, p, dsums, at, units,
-    ACC: tl.constexpr, BLOCK: tl.constexpr, row=None,
+    ACC: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr, row=None,
 ):  # fmt: skip
     """As `lstm_kernels.backward`, with
 
@@ -91,6 +93,7 @@ def backward(
     """
     if row is None:
         row = tl.program_id(0).to(tl.int64)
+    units = multiple(units, UNIT)
     place = at + row
     of_a, kept, of_gates = a + place * 3 * units, stats + place * 6, z_gates + place * 2 * units
     mean, mean_n = tl.load(kept), tl.load(kept + 1)

@@ -18,6 +18,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
+from layernorm.kernels.rows import multiple
 from layernorm.recurrent.gpu.math import (
     block,
     centered,
@@ -35,12 +36,13 @@ from layernorm.recurrent.gpu.math import (
 def forward(
     a, z, gain, shift, gain_c, shift_c, cells, before, y, h_n, c_n, stats, at, following, going,
     units, EPS: tl.constexpr, ACC: tl.constexpr, GROUPS: tl.constexpr, CARRY: tl.constexpr,
-    BLOCK: tl.constexpr, row=None,
+    BLOCK: tl.constexpr, UNIT: tl.constexpr, row=None,
 ):  # fmt: skip
     """The gates, the cell and the state. The first `going` rows go on to the step that begins at
     `following`; those of the others are their sequences' last."""
     if row is None:
         row = tl.program_id(0).to(tl.int64)
+    units = multiple(units, UNIT)
     place = at + row
     of_a = a + place * 4 * units
     i = block(of_a, 0, units, ACC, BLOCK)
@@ -121,7 +123,7 @@ def forward(
 def backward(
     a, z, gain, shift, gain_c, shift_c, cells, stats, dy, dh, around, dc, p, dsums, dcell, at,
     units, ACC: tl.constexpr, GROUPS: tl.constexpr, CARRY: tl.constexpr, BLOCK: tl.constexpr,
-    row=None,
+    UNIT: tl.constexpr, row=None,
 ):  # fmt: skip
     """From the gradients of the state (dy of this step, dh through the next product, `around` it)
     and of the cell (dc) to those before the step.
@@ -134,6 +136,7 @@ def backward(
     """
     if row is None:
         row = tl.program_id(0).to(tl.int64)
+    units = multiple(units, UNIT)
     place = at + row
     of_a, kept = a + place * 4 * units, stats + place * (3 * GROUPS + 3)
     hat_i, rstd_i = _hat(of_a, kept, 0, units, GROUPS, ACC, BLOCK)

@@ -10,6 +10,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
+from layernorm.kernels.rows import multiple
 from layernorm.recurrent.gpu import gru_kernels, lstm_kernels
 
 
@@ -82,11 +83,13 @@ def product(
 def forward_steps(
     w, arrived, a, z, z_new, gain, shift, gain_c, shift_c, cells, before, y, h_n, c_n, stats, begin,
     end, steps, batch, units, EPS: tl.constexpr, ACC: tl.constexpr, GATES: tl.constexpr,
-    GROUPS: tl.constexpr, CARRY: tl.constexpr, BLOCK: tl.constexpr, REVERSE: tl.constexpr,
-    ADD: tl.constexpr, PRODUCT: tl.constexpr, GATED: tl.constexpr, PARTS: tl.constexpr,
-    DEEP: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, PIECES: tl.constexpr,
+    GROUPS: tl.constexpr, CARRY: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
+    REVERSE: tl.constexpr, ADD: tl.constexpr, PRODUCT: tl.constexpr, GATED: tl.constexpr,
+    PARTS: tl.constexpr, DEEP: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
+    PIECES: tl.constexpr,
 ):  # fmt: skip
     """Steps begin..end-1: the product, the gates, or both with waits between them."""
+    units = multiple(units, UNIT)
     program, programs, width = tl.program_id(0), tl.num_programs(0), GATES * units
     across = tl.cdiv(width, COLUMNS)
     if PRODUCT:
@@ -117,12 +120,12 @@ def forward_steps(
                 if GATES == 4:
                     lstm_kernels.forward(
                         a, z, gain, shift, gain_c, shift_c, cells, before, y, h_n, c_n, stats, at,
-                        following, going, units, EPS, ACC, GROUPS, CARRY, BLOCK, row,
+                        following, going, units, EPS, ACC, GROUPS, CARRY, BLOCK, UNIT, row,
                     )  # fmt: skip
                 else:
                     gru_kernels.forward(
                         a, z, z_new, gain, shift, cells, before, y, h_n, stats, at, following,
-                        going, units, EPS, ACC, BLOCK, row,
+                        going, units, EPS, ACC, BLOCK, UNIT, row,
                     )  # fmt: skip
         if PRODUCT and GATED:
             count += programs
@@ -134,11 +137,12 @@ def forward_steps(
 def backward_steps(
     w, arrived, a, z, z_new, gain, shift, gain_c, shift_c, cells, stats, dy, dh, around, dc, p,
     dsums, dcell, begin, end, steps, batch, units, ACC: tl.constexpr, GATES: tl.constexpr,
-    GROUPS: tl.constexpr, CARRY: tl.constexpr, BLOCK: tl.constexpr, REVERSE: tl.constexpr,
-    PRODUCT: tl.constexpr, GATED: tl.constexpr, PARTS: tl.constexpr, DEEP: tl.constexpr,
-    COLUMNS: tl.constexpr, ROWS: tl.constexpr, PIECES: tl.constexpr,
+    GROUPS: tl.constexpr, CARRY: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
+    REVERSE: tl.constexpr, PRODUCT: tl.constexpr, GATED: tl.constexpr, PARTS: tl.constexpr,
+    DEEP: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, PIECES: tl.constexpr,
 ):  # fmt: skip
     """Back through steps begin..end-1, counted from the last: first the gates, then the product."""
+    units = multiple(units, UNIT)
     program, programs, width = tl.program_id(0), tl.num_programs(0), GATES * units
     across = tl.cdiv(units, COLUMNS)
     if PRODUCT:
@@ -158,12 +162,12 @@ def backward_steps(
                 if GATES == 4:
                     lstm_kernels.backward(
                         a, z, gain, shift, gain_c, shift_c, cells, stats, dy, dh, around, dc, p,
-                        dsums, dcell, at, units, ACC, GROUPS, CARRY, BLOCK, row,
+                        dsums, dcell, at, units, ACC, GROUPS, CARRY, BLOCK, UNIT, row,
                     )  # fmt: skip
                 else:
                     gru_kernels.backward(
                         a, z, z_new, gain, shift, cells, stats, dy, dh, around, p, dsums, at, units,
-                        ACC, BLOCK, row,
+                        ACC, BLOCK, UNIT, row,
                     )  # fmt: skip
         if PRODUCT and GATED:
             count += programs

@@ -170,5 +170,6 @@ def _filled(like: Tensor, batch: int, units: int, gradient: Tensor | None) -> Te
 def launch_options(form: Form, units: int, acc: tl.dtype) -> dict:
     """The constants of both kernels of a form; four values of a block are in a thread."""
     block = triton.next_power_of_2(units)
-    options = {"ACC": acc, "BLOCK": block, "num_warps": min(16, max(1, block // 128))}
+    options = {"ACC": acc, "BLOCK": block, "UNIT": launch.unit(units)}
+    options["num_warps"] = min(16, max(1, block // 128))
     return options | ({"GROUPS": len(form.norms), "CARRY": form.carry} if form.cell else {})
