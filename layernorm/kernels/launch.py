@@ -61,8 +61,8 @@ def tile(width: int, direction: str, itemsize: int = 2) -> Tile:
 
 
 def unit(*sizes: int) -> int:
-    """The power of two, at most 8, that divides widths and strides: the kernels read as many numbers
-    at once. 1 if 16 does, which Triton finds out by itself.
+    """The power of two, at most 8, that divides widths and strides: so many numbers are read at
+    once. 1 if 16 does, which Triton finds out by itself.
 
     >>> unit(1000, 1000, 0), unit(1000, 1002), unit(1024, 0)
     (8, 2, 1)
