@@ -147,8 +147,7 @@ def carry_out(
             record = future.result()
             if not isinstance(record, records.Record):
                 raise TypeError(f"its executor returned {record!r} where a record was expected")
-            path = records.path(record.config, root)
-            if not path.exists() or (anew and records.read(path) != record):
+            if not _there(record, root):
                 records.save(record, root)  # its worker has another disk
             outcome.done[key] = record
         except Exception as error:  # _Failed, or the record or the log could not be written
@@ -170,6 +169,13 @@ def carry_out(
             with _pool(1, threads) as pool:
                 note(key, pool.submit(work, config))
     return outcome
+
+
+def _there(record: records.Record, root: str | Path | None) -> bool:
+    try:
+        return records.read(records.path(record.config, root)) == record
+    except records.RecordError:  # none, or a damaged one
+        return False
 
 
 def _reason(error: Exception) -> str:
