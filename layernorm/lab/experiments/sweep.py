@@ -172,9 +172,10 @@ def carry_out(
 
 
 def _there(record: records.Record, root: str | Path | None) -> bool:
+    path = records.path(record.config, root)
     try:
-        return records.read(records.path(record.config, root)) == record
-    except records.RecordError:  # none, or a damaged one
+        return path.exists() and records.read(path) == record
+    except records.RecordError:  # a damaged one
         return False
 
 
