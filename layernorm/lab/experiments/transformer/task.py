@@ -212,6 +212,7 @@ class Scheduled(Trainer):
             [{"params": ps, "weight_decay": decay, "muon": False} for ps, decay in decays if ps],
             lr=options.learning_rate,
             betas=(0.9, 0.95),
+            fused=True,
         )
         self.optimizer.param_groups[0]["muon"] = options.optimizer == "muon"
 
@@ -224,8 +225,3 @@ class Scheduled(Trainer):
 
 class ScheduledGraph(Scheduled, Graphed):
     """The same by one process on a GPU: graphs, which read the learning rate of each update."""
-
-    def __init__(self, experiment, config, device: torch.device) -> None:
-        super().__init__(experiment, config, device)
-        for group in self.optimizer.param_groups:
-            group["fused"] = True  # one kernel for all parameters
