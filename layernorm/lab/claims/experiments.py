@@ -54,9 +54,9 @@ def rule(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comparis
 
 
 def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> Finding:
-    """The verdict on all rows of a claim, after those that must be supported first; while an arm of
-    its rows has no run, there is none."""
-    if found is None or not all(map(found.begun, rows)):
+    """The verdict on all rows of a claim, after those that must be supported first; while runs that
+    are planned for its rows are missing, there is none."""
+    if found is None or not all(map(found.made, rows)):
         return Finding(NOT_YET_TESTED)
     judged = {name: found[name] for name in (*said.given, *(row.name for row in rows))}
     own = [judged[row.name] for row in rows]

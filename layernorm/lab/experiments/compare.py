@@ -73,9 +73,9 @@ class Verdicts(Mapping[str, Judged]):
             self._judged[name] = one
         return self._judged[name]
 
-    def begun(self, row: Comparison) -> bool:
-        """Whether every arm of a comparison has a run."""
-        return set(row.arms) <= set(self.frame.arm)
+    def made(self, row: Comparison) -> bool:
+        """Whether all runs that are planned for a comparison are there."""
+        return not self._lack(row, self.frame, self.seeds[: self.count(row)])
 
     def count(self, row: Comparison) -> int | None:
         """The seeds that decide a comparison: all; in two stages, as many as make the half-width

@@ -71,12 +71,13 @@ def _interval(values: list[float]) -> str:
 def verdicts(sweep: Sweep, done: Mapping[str, records.Record]) -> list[list[str]]:
     """A table, its head first: the plan's comparisons among the arms of the sweep."""
     rows = [["comparison", "difference [interval]", "margin", "verdict"]]
-    for name, one in sweep.verdicts(done).items():
+    found = sweep.verdicts(done)
+    for name, one in found.items():
         if set(one.row.arms) <= set(sweep.arms):
             shown = f"{one.difference:.4g}" if one.difference else ""
             why = one.problem or "; ".join(one.notes())
             margin = f"{one.row.margin.size:g} {one.row.margin.unit}"
-            rows.append([name, shown, margin, one.verdict + (why and f" ({why})")])
+            rows.append([name, shown, margin, _verdict(one, found) + (why and f" ({why})")])
     return rows
 
 
@@ -128,8 +129,8 @@ def _result(name: str, found: compare.Verdicts) -> str:
 
 
 def _verdict(one: Judged, found: compare.Verdicts) -> str:
-    """The verdict; there is none while an arm has no run."""
-    return one.verdict if found.begun(one.row) else "not yet tested"
+    """The verdict; there is none while planned runs are missing."""
+    return one.verdict if found.made(one.row) else "not yet tested"
 
 
 def share(found: compare.Verdicts, row: Comparison) -> str:

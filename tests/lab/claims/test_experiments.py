@@ -219,13 +219,21 @@ def test_nothing_is_tested_where_there_are_no_records(monkeypatch):
         assert claims.decide(id).verdict == "not yet tested"
 
 
-def test_what_an_arm_without_runs_would_decide_is_not_tested(made):
+def test_nothing_is_tested_by_an_arm_without_runs(made):
     id = "long-sequences-and-small-batches-benefit-most/handwriting"
     experiment, said, rows = CLAIMS[id]
     arms = arms_of(experiment, said, rows)
     made(experiment, arms.keys() - {"layer-32"})
     assert claims.decide(id).verdict == "not yet tested"
     assert claims.decide("better-result/handwriting").verdict == "no difference here"
+
+
+def test_while_seeds_are_missing_nothing_is_tested(made):
+    experiment, *_ = CLAIMS["better-result/handwriting"]
+    runs, first = made(experiment, experiment.arms), experiment.profile("standard").first
+    for count, verdict in ((first, "no difference here"), (first - 1, "not yet tested")):
+        runs.seeds = runs.seeds[:count]
+        assert claims.decide("better-result/handwriting").verdict == verdict
 
 
 def test_what_comes_first_must_be_supported(made):

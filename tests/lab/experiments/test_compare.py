@@ -230,9 +230,11 @@ INFINITE = "A run of a or b diverged or has no finite value."
     ],
 )
 def test_missing_and_diverged_runs_decide_nothing(values, seeds, problem):
-    found = verdicts(values, seeds=seeds)["a - b"]
+    every = verdicts(values, seeds=seeds)
+    found = every["a - b"]
     assert (found.verdict, found.problem) == (OPEN, problem)
     assert str(found) == OPEN
+    assert every.made(found.row) == (problem != "Runs are missing: b.")
 
 
 def test_runs_beyond_the_planned_seeds_do_not_count():

@@ -248,7 +248,7 @@ def test_the_table_of_a_sweep_that_is_not_done():
     rows = report.arms(*plain(one, ("none", "layer")))
     assert rows[1] == ["none", "0.001", "1 of 3", "0", "1.00", "2"]
     assert report.verdicts(sweep, {})[1:] == [
-        ["layer against none", "", "0.01 nats", "inconclusive (Runs are missing: layer, none.)"]
+        ["layer against none", "", "0.01 nats", "not yet tested (Runs are missing: layer, none.)"]
     ]
 
 
