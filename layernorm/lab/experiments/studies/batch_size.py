@@ -130,7 +130,7 @@ _SECONDS = Said(
     chapter="12",
 )
 _PRIMARY = (
-    # section 6.6: faster than batch normalization, at both sizes of figure 6; robust to the size
+    # section 6.6: robust to the size, and faster than batch normalization (there, of all layers)
     *("layer - batch, 128", "layer - batch, 4", "cost of batch 4, layer - batch"),
     # summaries A to C: faster than none; they name no batch size, so at the usual one; its control
     *("layer - none, 128", "layer - rescaled, 128"),
