@@ -78,7 +78,8 @@ def table_3(
         return pandas.DataFrame.from_dict(rows, orient="index", columns=list(columns))
     tasks = ("sick_r", "sick_rho", "sick_mse", *ERRORS)
     start = frame[frame.step == 0].assign(step=float("nan"))
-    rows["here: bag of words (fixed penalty)"] = [_shown(frame, "none", f"words_{task}") for task in tasks]
+    bags = [_shown(frame, "none", f"words_{task}") for task in tasks]
+    rows["here: bag of words (fixed penalty)"] = bags
     for arm in ARMS:
         name = f"here: {arm}, untrained (fixed penalty)"
         rows[name] = [_shown(start, arm, f"test_{task}") for task in tasks]
