@@ -134,7 +134,7 @@ def per_unit_methods_keep_correlations() -> Finding:
 @claim(
     id="gradients-follow-the-layer-below",
     statement="The gradient of a layer's weights depends on the outputs of the layer below; layer "
-    "normalization takes away what depends on their length, not on their direction.",
+    "normalization removes the dependence on their length, but not the one on their direction.",
     rule="held if for 20 random layers and cases the rows of the gradient are parallel to h, "
     "without and with layer normalization, and doubling h doubles the gradient without and leaves "
     "it with layer normalization, all to 1e-10; conditional if only adversarial weights for which "

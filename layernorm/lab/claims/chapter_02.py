@@ -210,8 +210,8 @@ def at_two(pair: torch.Tensor, eps: float) -> tuple[float, float]:
 
 @claim(
     id="small-batches-estimate-badly",
-    statement="The smaller the batch, the worse its statistics stand for the whole of the data, "
-    "so batch normalization restricts how small a batch may be.",
+    statement="The smaller the batch, the worse its statistics estimate those of the whole data "
+    "set, so batch normalization restricts how small a batch may be.",
     rule="held if the root mean square errors of the batch's mean and variance, over 4000 units "
     "and N = 8 to 512, are 1/√N and √(2/(N - 1)) of the population's standard deviation and "
     "variance, to 8% (five standard errors at N = 8)",
@@ -239,8 +239,8 @@ def small_batches_estimate_badly() -> Finding:
 
 @claim(
     id="batch-computes-otherwise-in-evaluation",
-    statement="Batch normalization computes something else in evaluation, by running statistics, "
-    "than it did in training.",
+    statement="In evaluation batch normalization computes something else than in training, because "
+    "it uses running statistics.",
     rule="held if, although the running statistics are exactly those of the population, the "
     "outputs of both modes differ by more than 0.01 (root mean square) for N = 2, 32 and 512",
     sabotage=(BATCH_NORM, own_statistics),

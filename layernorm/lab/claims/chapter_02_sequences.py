@@ -82,8 +82,8 @@ def padding_leaves_layer_normalization_alone() -> Finding:
 
 @claim(
     id="later-steps-rest-on-fewer-cases",
-    statement="With sequences of different lengths, later steps have ever fewer valid cases, which "
-    "works like an ever smaller batch.",
+    statement="With sequences of different lengths, fewer and fewer cases are valid at later "
+    "steps, which has the effect of a smaller batch.",
     rule="64 sequences of 1 to 20 steps, 2000 units: held if the number n of valid cases never "
     "grows and falls below 10, and at every step with n > 1 the spread of the step's mean over the "
     "units is the population's over √n to 7% (four standard errors)",
@@ -111,8 +111,8 @@ def later_steps_rest_on_fewer_cases() -> Finding:
 
 @claim(
     id="no-statistics-beyond-the-longest-training-sequence",
-    statement="Batch normalization of a recurrent network is in trouble where a test sequence is "
-    "longer than all training sequences: there are no statistics for the further steps.",
+    statement="Batch normalization of a recurrent network has a problem if a test sequence is "
+    "longer than all training sequences: there are no statistics for the additional steps.",
     rule="statistics for each of 20 steps, the last one's used for step 80: held if the standard "
     "deviation there is off by 1, to 0.1, as √(80/20) = 2 says, for summed inputs whose "
     "distribution widens, and by more than 0.5 for those whose distribution settles; conditional "
@@ -145,8 +145,8 @@ def _spread_at_step_80(carry: float) -> float:
 @claim(
     id="zero-variance-amplifies-gradients",
     statement="Where a unit has no variance over the batch, as at a first step with the same input "
-    "for all, batch normalization multiplies gradients by 1/√eps; so does layer normalization "
-    "where all units of a case agree.",
+    "for all cases, batch normalization multiplies gradients by 1/√eps; layer normalization does "
+    "so where all units of a case agree.",
     rule="held if for six equal values the largest singular value of the Jacobian is 1/√eps to "
     "0.1% for both, and NaN stands in both outputs at eps = 0",
     sabotage=(BATCH_NORM, outside),

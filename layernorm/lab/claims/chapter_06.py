@@ -61,13 +61,13 @@ RULE = (
     "proved if all six cells, decided without knowing the table, are its cells; "
     "conditional if a proof needs a condition that the paper does not state"
 )
-NO_CENTER = "is layer normalization without the invariance to re-centered weights"
+NO_CENTER = "has the row of layer normalization, but no invariance to re-centered weights"
 for name, title, sentence, expected, mutant in (
     ("batch", "Batch", ROW, PAPER["batch"], "layer"),
     ("weight", "Weight", ROW, PAPER["weight"], "rms"),
     ("layer", "Layer", ROW, PAPER["layer"], "batch"),
     ("rms", "RMS", NO_CENTER, "yes no no yes no yes", "layer"),
-    ("group", "Group", "has the row of layer normalization", "yes yes no yes no yes", "rms"),
+    ("group", "group", "has the row of layer normalization", "yes yes no yes no yes", "rms"),
 ):
     declare(
         id=f"table-1-row-{name}",

@@ -12,8 +12,8 @@ from layernorm.lab.experiments.transformer import untrained as transformers
 @claim(
     id="weight-decay-is-a-growing-learning-rate",
     statement="Under plain SGD, weight decay on weights that layer normalization makes "
-    "scale-invariant does what no decay and a learning rate that grows exponentially do (Li and "
-    "Arora 2019).",
+    "scale-invariant has the same effect as no decay and a learning rate that grows exponentially "
+    "(Li and Arora 2019).",
     kind="proof",
     rule="with w̃ = (1 − ηλ)⁻ᵗ w the update w ← (1 − ηλ) w − η g(w) becomes w̃ ← w̃ − η (1 − "
     "ηλ)⁻²ᵗ⁻¹ g(w̃), since g(w / c) = c g(w). Proved if in float64 with eps = 0 both runs have one "

@@ -20,8 +20,8 @@ def summed_inputs_only(method, w, b, g, x):
 
 @claim(
     id="gain-metric-is-the-prediction-error",
-    statement="Learning the gain of a batch- or layer-normalized model, the metric depends on the "
-    "size of the prediction error only, E[Cov[y|x]]/φ².",
+    statement="When the gain of a batch- or layer-normalized model is learned, the metric depends "
+    "on the size of the prediction error only, E[Cov[y|x]]/φ².",
     rule="the gains' metric by autograd against E[Cov], 3 units and 8 cases, 5 models: held if "
     "they agree to 1e-10 in all entries for batch and layer normalization and all three families; "
     "conditional if in the diagonal for batch normalization and Gaussian outputs only; else "
@@ -62,7 +62,7 @@ def gain_metric_is_the_prediction_error() -> Finding:
 
 @claim(
     id="gain-metric-ignores-the-scale-of-inputs",
-    statement="Learning the gain, batch- and layer-normalized models are more robust to the "
+    statement="When the gain is learned, batch- and layer-normalized models are more robust to the "
     "scaling of the input and of the weights than the standard model is.",
     rule="3 models, Gaussian and Bernoulli outputs, eps = 0, x and W times 0.1 and 10: held if the "
     "gains' metric stays to 1e-10 under batch and layer normalization, and that of the lengths "
@@ -125,8 +125,8 @@ def length_metric_is_scaled_by_the_input() -> Finding:
 
 @claim(
     id="weight-normalization-learns-lengths-as-without",
-    statement="Along the gain of weight normalization the metric is that of the standard model "
-    "along the length of its weights: re-scaled inputs re-scale both.",
+    statement="The metric along the gain of weight normalization is the metric of the standard "
+    "model along the length of its weights: re-scaled inputs re-scale both.",
     kind="proof",
     rule="SymPy: ∂sᵢ/∂gᵢ under weight normalization is the standard model's derivative along "
     "wᵢ/‖wᵢ‖, 1 to 3 units and features; and the metrics by autograd agree to 1e-12 for gains "

@@ -149,9 +149,9 @@ def norm_grows_during_training() -> Finding:
 
 @claim(
     id="a-giant-step-tames-itself",
-    statement="However large the learning rate, after one step of gradient descent the next turns "
-    "a normalized weight matrix by an angle whose tangent is at most c₁/(2c₀), c = ‖W‖‖∇‖ before "
-    "either step.",
+    statement="However large the learning rate, after one step of gradient descent the next step "
+    "turns a normalized weight matrix by an angle whose tangent is at most c₁/(2c₀); c₀ and c₁ are "
+    "‖W‖‖∇‖ before the first and before the second step.",
     rule="10 layer-normalized networks, and the adversary's cases of rank one and one-hot, rates "
     "from 0.001 to 1,000,000: held if the bound holds everywhere to 1e-9, and is reached to 10% "
     "somewhere; else refuted",

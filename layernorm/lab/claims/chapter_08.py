@@ -291,8 +291,8 @@ def ln_rnn_gradients_explode_and_vanish() -> Finding:
 @claim(
     id="gain-sets-the-exponent",
     statement="Without input, the gain alone decides how fast the gradients of a layer-normalized "
-    "tanh RNN grow, by ½ log(g² E[f'²]/E[f²]) a step, f at g times a standard normal: for no gain "
-    "do they shrink in a wide layer.",
+    "tanh RNN grow: by ½ log(g² E[f'²]/E[f²]) per step, where f and f' are taken at g times a "
+    "standard normal number. In a wide layer there is no gain for which they shrink.",
     rule="gains 1 and 3, 4 networks each of 48 and of 256 units, 200 steps: refuted unless the "
     "mean exponent at 256 units is within 0.035 of the formula and nearer to it than at 48 (finite "
     "widths lie below it by a multiple of 1/H), and the formula is not negative (to 1e-12) for 100 "

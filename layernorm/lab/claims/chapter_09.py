@@ -93,8 +93,9 @@ def parameters_independent_of_length() -> Finding:
 
 @claim(
     id="longer-sequences-need-no-statistics",
-    statement="A recurrent net with layer normalization takes test sequences that are longer than "
-    "all training sequences: there are no statistics that could be missing for the further steps.",
+    statement="A recurrent net with layer normalization can process test sequences that are longer "
+    "than all training sequences: there are no statistics that could be missing for the additional "
+    "steps.",
     rule="RNN, LSTM and GRU, also with saturated gates, float64, after sequences of up to 20 steps "
     "in training, random inputs and the adversary's: held if the layer has no buffers, its outputs "
     "are the same in both modes to the last bit, and the first 20 outputs of 100 steps are those "
@@ -130,9 +131,10 @@ def centered_only(x, normalized_shape, weight=None, bias=None, eps=1e-5):
 
 @claim(
     id="scale-of-the-input-is-lost",
-    statement="An LSTM with eqs. (20) to (22) cannot tell a loud input from a soft one: positive "
-    "factors on single inputs change nothing, and of a single feature only the sign is left. Where "
-    "both terms are normalized together, or not at all, the scale reaches the output.",
+    statement="An LSTM with eqs. (20) to (22) cannot tell a large input from a small one: "
+    "multiplying the input of a step by a positive number changes nothing, and if the input has "
+    "one feature, only its sign counts. Where both terms are normalized together, or not at all, "
+    "the scale reaches the output.",
     rule="float64, eps = 0, each input of 20 steps times its own factor between 0.1 and 10: "
     "refuted unless the outputs of paper and carried change by less than 1e-9, with saturated "
     "gates, too, and those of joint, per_gate and cell_only by more than 1e-3; so too for one "

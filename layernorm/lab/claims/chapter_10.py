@@ -49,7 +49,7 @@ def sizes_under_shared_statistics(mean: torch.Tensor, var: torch.Tensor) -> torc
 
 @claim(
     id="separate-statistics-for-each-step",
-    statement="Batch normalization of a recurrent network needs to store statistics of its own for "
+    statement="Batch normalization of a recurrent network needs to store separate statistics for "
     "each time step.",
     rule="500 sequences of 40 steps, every step's input from one distribution, normalized by the "
     "mean and variance of all steps together: conditional if the recurrent term or the cell has a "
@@ -82,8 +82,9 @@ def separate_statistics_for_each_step() -> Finding:
 
 @claim(
     id="padding-enters-statistics-of-late-steps",
-    statement="With statistics for each step, the padding of sequences that are over still enters "
-    "the statistics of late steps, and so the outputs of those that go on.",
+    statement="Even with separate statistics for each step, the padding of sequences that have "
+    "ended enters the statistics of late steps, and so changes the outputs for sequences that "
+    "continue.",
     rule="sequences of 3 to 20 steps filled up with zeros, in training: conditional if that moves "
     "valid outputs of BatchNormLSTM by more than 0.05 (root mean square) where padding counts, and "
     "by less than 1e-12 with lengths; held if lengths do not help; refuted if nothing moves, or "
@@ -156,8 +157,8 @@ def not_centered(a, mean, var, gain, bias, training=False, eps=1e-5, **options):
 
 @claim(
     id="gradients-explode-on-equal-steps",
-    statement="Every first step that is the same for all cases multiplies the gradients of a "
-    "batch-normalized LSTM, and not those of a layer-normalized one.",
+    statement="Each of the first steps whose input is the same for all cases multiplies the "
+    "gradients of a batch-normalized LSTM, but not those of a layer-normalized one.",
     rule="3 networks, 0 to 4 equal first steps, five different ones, gains of 0.1 and of 1: held "
     "if each of them multiplies the gradient with respect to the first input by more than 10 "
     "under batch normalization, and four of them by less than 10 under layer normalization",

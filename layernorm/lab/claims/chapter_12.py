@@ -154,8 +154,9 @@ def by_products(x: Tensor) -> Tensor:
 
 @claim(
     id="normalizing-moves-bytes-products-compute",
-    statement="For each byte that it must move, layer normalization does a number of operations "
-    "that stays below two however large the layer; for a matrix product it grows in proportion.",
+    statement="For each byte that it must move, layer normalization does fewer than two "
+    "operations, however large the layer; a matrix product does a number that grows in proportion "
+    "to the layer.",
     rule="operations counted in the definition and in a product, float32, as many cases as units, "
     "H = 32, 64, ..., 1024: held if the norm's number per byte is below 2 for every H and "
     "differs by less than 10%, and the product's doubles with H to 1%; else refuted",

@@ -118,8 +118,8 @@ def differ(x: Tensor, weights: Tensor) -> bool:
 
 @claim(
     id="shards-make-batch-normalization-another-function",
-    statement="With batch normalization by each worker's own statistics the mean gradient of a "
-    "batch is another than that of one worker.",
+    statement="If each worker batch-normalizes by its own statistics, the mean gradient of a batch "
+    "is not the one that a single worker would compute.",
     rule="a network of 5-8-6-3 units, 3 workers against one, float64: held if the "
     "mean gradients differ by more than 1e-6 of their length " + SEARCH + "; conditional "
     "if it is so wherever a shard's means or standard deviations are off the batch's by more than "
@@ -148,9 +148,9 @@ def means(group: Group, x: Tensor) -> Tensor:
 
 @claim(
     id="statistics-of-shards-vary-more",
-    statement="Spread over workers that each use their own statistics, batch normalization is "
-    "that of as many times smaller batches: the variance of its means grows in proportion to the "
-    "number of workers.",
+    statement="If a batch is spread over N workers that each use their own statistics, batch "
+    "normalization acts as in batches N times smaller: the variance of its means is N times as "
+    "large.",
     rule="4000 normally distributed units, a batch of 64 cases over 1, 2, 4 and 8 workers: held "
     "if the variance of a worker's means over the units is the number of workers over 64, to 12% "
     "(five standard errors), for every number and worker; else refuted",
@@ -190,8 +190,8 @@ class InTurn(Synchronized):
 
 @claim(
     id="synchronized-statistics-restore-the-batch",
-    statement="Batch normalization by the statistics of all workers together has the mean gradient "
-    "of one worker.",
+    statement="If the workers batch-normalize by the statistics of the whole batch, its mean "
+    "gradient is the one that a single worker would compute.",
     rule="a network of 5-8-6-3 units, 3 workers against one, float64: held if the mean "
     "gradients differ by less than 1e-11 of their length (times largest summed input over spread) "
     + SEARCH,

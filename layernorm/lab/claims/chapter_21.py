@@ -70,7 +70,7 @@ def last_gradient_pre() -> Finding:
 @claim(
     id="last-gradient-ignores-depth-if-norms-come-last",
     statement="At the start of a transformer that normalizes after each block, the gradient of the "
-    "last layer is as large at any depth (Xiong et al. 2020).",
+    "last layer is equally large at any depth (Xiong et al. 2020).",
     rule=f"{ALSO}; held if both intervals lie within {CLOSE} of 0, else refuted",
     # Mutant: norms come first.
     sabotage=(BRANCH, lambda branch, x: x + branch.f(branch.norm(x))),
@@ -132,8 +132,8 @@ def scaling_stream() -> Finding:
 
 @claim(
     id="a-scaled-start-keeps-the-stream-and-the-gradients",
-    statement="A start with residual matrices divided by √(2L) does at the start what LayerNorm "
-    "scaling promises, and keeps the last layer's gradient as well.",
+    statement="Dividing the initial residual matrices by √(2L) does before training what LayerNorm "
+    "scaling is meant to do, and also keeps the last layer's gradient equally large at any depth.",
     rule=f"{RULE}; held if the interval of the stream's exponent lies below that under LayerNorm "
     f"scaling, and that of the last gradient within {CLOSE} of 0; else refuted",
     # Mutant: the scaled start is undone.
@@ -153,9 +153,9 @@ def scaled_start() -> Finding:
 
 @claim(
     id="peri-layernorm-does-not-overflow-half-precision",
-    statement="With a norm after each block's function, too, the residual stream stays in the "
-    "range of half precision whatever the size of the weights; with norms before it alone, it does "
-    "not (Kim et al. 2025).",
+    statement="If each block's function has norms before and after it, the residual stream stays "
+    "in the range of half precision whatever the size of the weights; if it has norms before it "
+    "only, the stream does not (Kim et al. 2025).",
     rule="24 blocks, matrices of the blocks 1 to 10,000 times as large: held if no number of the "
     "stream exceeds 65,504 under Peri-LN at any size and one does under Pre-LN at some; a term's "
     "length is at most √H times the largest gain, so 48 terms cannot exceed it. Else refuted",

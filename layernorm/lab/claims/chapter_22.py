@@ -45,8 +45,8 @@ def scaled_up(weight: Tensor, gain: Tensor, bias: Tensor, sigma: float) -> tuple
 
 @claim(
     id="dynamic-tanh-is-layer-norm-along-one-unit",
-    statement="Tanh is what layer normalization does to one unit of a row while the others stand "
-    "still (Stollenwerk 2025).",
+    statement="If all units of a row but one stand still, layer normalization acts on this one as "
+    "a tanh (Stollenwerk 2025).",
     kind="proof",
     rule="SymPy, for every number of units H: from the definition, y as a function of one unit has "
     "the slope (1 - (1 + y²)/H)/σ, also in float64 to 1e-12 (times largest entry over spread) for "
@@ -123,9 +123,9 @@ def without_alpha(x: Tensor, alpha: Tensor, *_) -> Tensor:
 
 @claim(
     id="weights-and-alpha-share-one-scale",
-    statement="Under dynamic tanh a larger matrix and a smaller alpha are the same: ⟨W, ∂L/∂W⟩ is "
-    "α ∂L/∂α, so gradient flow keeps the difference of ‖W‖² and α², where under layer "
-    "normalization it keeps ‖W‖².",
+    statement="Under dynamic tanh a larger matrix and a smaller alpha make up for each other: ⟨W, "
+    "∂L/∂W⟩ is α ∂L/∂α, so gradient flow keeps the difference of ‖W‖² and α² constant, whereas "
+    "under layer normalization it keeps ‖W‖² constant.",
     rule="held if the two sides differ by less than 1e-12 of the sizes that make them up, for 100 "
     "random layers of 6 units and 4 features with 5 cases and random losses, a climb and the "
     "adversary's inputs and matrices; the rest is Euler's rule; else refuted",

@@ -66,9 +66,9 @@ def gradients() -> Finding:
 
 @claim(
     id="small-embeddings-make-dynamic-tanh-linear",
-    statement="If embeddings start small, dynamic tanh and dynamic erf are no norms: the network "
-    "is one without norms in which a factor stands in their place; so they need larger embeddings "
-    "(Zhu et al. 2025 multiply them by the root of the width).",
+    statement="If embeddings start small, dynamic tanh and dynamic erf do little more than "
+    "multiply by a constant, as in a network without norms; so they need larger embeddings (Zhu et "
+    "al. 2025 multiply them by the root of the width).",
     rule="untrained networks, embeddings of standard deviation 0.01, 0.03 and 0.1, five seeds; how "
     "far the logits are from those with the curve's slope at 0 in the norms' place, and the "
     "exponent of the embeddings' scale in it. Held if its 95% interval lies within 0.1 of 2 for "

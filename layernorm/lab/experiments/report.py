@@ -155,7 +155,7 @@ def table(found: compare.Verdicts, *names: str) -> pandas.DataFrame:
     rows = {
         name: {
             "difference": f"{one.difference:.3g}" if one.difference else "",
-            "level": f"{one.confidence:.2%}",
+            "confidence": f"{one.confidence:.2%}",
             "n": one.difference.n if one.difference else "",
             "margin": f"{one.row.margin.size:g} {one.row.margin.unit}",
             "verdict": _verdict(one, found),

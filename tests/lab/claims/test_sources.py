@@ -1,5 +1,6 @@
 """Every statement of the paper and its summaries leads to the claims that decide it."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ import yaml
 
 from layernorm.lab import claims
 from layernorm.lab.claims import ClaimError, sources
+from layernorm.lab.claims.experiments import ROWS
 from layernorm.lab.claims.sources import reported
 
 REGISTRY = claims.all()
@@ -29,7 +31,7 @@ def test_statements_lead_to_claims_and_claims_are_said_by_those_who_say_them():
 def test_the_sources_are_the_paper_five_summaries_and_others():
     assert {name: len(source.statements) for name, source in SOURCES.items()} == {
         **{"paper": 55, "summary A": 26, "summary B": 11},
-        **{"summary C": 24, "summary D": 27, "summary E": 41, "others": 14},
+        **{"summary C": 24, "summary D": 27, "summary E": 41, "others": 28},
     }
     assert list(SOURCES) == ["paper", *(f"summary {letter}" for letter in "ABCDE"), "others"]
 
@@ -56,6 +58,47 @@ def test_places_are_cited_one_by_one():
 def test_what_the_paper_does_not_say_is_not_credited_to_it():
     assert sources.said_by("published-cell-is-the-papers") == ("others",)
     assert not any(s.elsewhere for s in SOURCES["paper"].statements)
+
+
+def control_only(rows) -> bool:
+    """Tell whether each row compares with the control, which no source has."""
+    return all(len({"rescaled" in arm for arm in row.arms}) == 2 for row in rows)
+
+
+def test_comparisons_with_the_control_are_this_books():
+    against = {id for id, (*_, rows) in ROWS.items() if control_only(rows)}
+    assert {"faster-per-update/mnist", "better-result/digits_batch_4", "drift-reduced/digits"} < (
+        against
+    )
+    for id in against:
+        claim = claims.get(id)
+        assert "this book" in claim.said_by, id
+        assert "good scale" in claim.statement or "unit variance" in claim.statement, id
+
+
+def test_that_it_is_not_the_scale_of_the_start_is_no_sources():
+    found = {c.id: c.said_by for c in REGISTRY if "not the scale of the start" in c.statement}
+    assert {id.partition("/")[0] for id in found} == {
+        *("faster-per-update", "faster-than-rescaled", "trains-faster-than-rescaled"),
+        *("better-than-rescaled", "layer-beats-rescaled"),
+    }
+    assert set(found.values()) == {("this book",)}
+
+
+def test_later_papers_that_a_statement_cites_are_among_the_others():
+    cite = re.compile(r"\([^()]*?(\w+( et al\.| and \w+)? 20\d\d)")
+    cited = {c.id: found[1] for c in REGISTRY if (found := cite.search(c.statement))}
+    assert len(cited) > 20
+    assert cited["the-mean-is-small/transformer"] == "Gupta et al. 2024"
+    for id, who in cited.items():
+        assert any(who in s.says for s in SOURCES["others"].statements if id in s.claims), (id, who)
+
+
+def test_a_source_without_places_stands_beside_this_book():
+    assert sources.said_by("removes-correlation/digits") == ("summary A", "this book")
+    assert sources.said_by("drift-reduced/digits") == (
+        *("paper section 3", "this book", "summary A", "summary D"),
+    )
 
 
 def test_a_statement_that_leads_nowhere_is_noticed():
@@ -87,6 +130,7 @@ def test_a_claim_that_names_another_source_is_noticed():
         ({"claims": ["a", "a"]}, "a claim is named once; got ['a', 'a']"),
         ({"claims": "a"}, "claims a list or lists by place"),
         ({"claims": {"section five": ["a"]}}, "must be like 'section 5.1' or 'eq. 4'; got 'sect"),
+        ({"claims": {"this book": ["a"]}}, "must be like 'section 5.1' or 'eq. 4'; got ''"),
         (
             {"claim": ["a"]},
             "expected the keys claims, elsewhere, says, uncheckable; got ['claim', 'cl",

@@ -414,5 +414,6 @@ def test_how_much_of_the_papers_updates_a_run_makes(updates, size, options, shar
     assert report.share(found, rows[0]) == ("" if share is None else f"{share:.2%}")
     shown = report.table(found).loc["a - b"]
     assert shown["n"] == 2
+    assert shown["confidence"] == "95.00%"
     assert ("of the paper's updates" in shown) == (share is not None)
     assert shown["same for margins"] == found["a - b"].reach()

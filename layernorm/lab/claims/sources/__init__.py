@@ -15,7 +15,9 @@ words. A statement names the claims that decide it, or the reason why nothing ca
 A claim is said by the sources whose statements name it, at the places under which they do so
 (`said_by`). A statement that repeats another source's and is credited to that one alone says
 `elsewhere: true`; what no more than others say of the paper's method is their own source. A place
-`this book` stands beside others where a claim goes beyond what they say.
+`this book` stands beside others where a claim goes beyond what they say, as one does that compares
+with the control alone; in a source without places it stands beside the source. That it is the norm
+and not the scale of the start is this book's claim, and no source's: none has such a control.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ class Source:
             if not statement.elsewhere
             for together, ids in statement.places.items()
             if id in ids
-            for place in together.split(", ")
+            for place in _places(together)
         ]
         return list(dict.fromkeys(places))
 
@@ -148,7 +150,7 @@ def _statement(number: int, entry: Any, source: str, refuse: _Refusal) -> Statem
         refuse("claims must name at least one id", ids)
     if len(set(ids)) < len(ids):
         refuse("a claim is named once", ids)
-    cited = () if elsewhere else chain.from_iterable(p.split(", ") for p in places)
+    cited = () if elsewhere else chain.from_iterable(map(_places, places))
     for place in cited:
         if place != NOBODY and not SOURCE.fullmatch(f"{source} {place}".strip()):
             refuse("a place must be like 'section 5.1' or 'eq. 4'", place)
@@ -159,6 +161,10 @@ def _statement(number: int, entry: Any, source: str, refuse: _Refusal) -> Statem
         entry.get("uncheckable", ""),
         elsewhere,
     )
+
+
+def _places(together: str) -> list[str]:
+    return ["", NOBODY] if together == NOBODY else together.split(", ")
 
 
 def said_by(id: str, sources: Iterable[Source] | None = None) -> tuple[str, ...]:

@@ -230,8 +230,9 @@ _STATEMENTS = (  # id, statement, favored arm, others, end of the name
     ),
     (
         "faster-than-rescaled",
-        "It is layer normalization that makes the attentive reader learn in fewer updates, not the "
-        "scale of the start: it is faster than one without whose weights start at a good scale.",
+        "It is layer normalization, not the scale of the start, that makes the attentive reader "
+        "learn in fewer updates: it learns faster than a reader without normalization whose "
+        "weights start at a good scale.",
         *("layer", ("rescaled",), ""),
     ),
     (
@@ -248,19 +249,19 @@ _STATEMENTS = (  # id, statement, favored arm, others, end of the name
     ),
     (
         "faster-than-sequence-wise-batch",
-        "An attentive reader with layer normalization learns in fewer updates than one with "
-        "sequence-wise batch normalization, too, the best kind, which the paper leaves out.",
+        "An attentive reader with layer normalization also learns in fewer updates than one with "
+        "sequence-wise batch normalization, the best kind, which the paper leaves out.",
         *("layer", ("batch/sequence",), ""),
     ),
     (
         "better-result-than-batch",
-        "An attentive reader with layer normalization ends with a lower validation error than "
-        "one with recurrent batch normalization, in the LSTM alone or everywhere.",
+        "An attentive reader with layer normalization ends with a lower test error than one with "
+        "recurrent batch normalization in the LSTM.",
         *("layer", ("batch", "batch/everywhere"), "error"),
     ),
     (
         "better-result-than-plain",
-        "An attentive reader with layer normalization ends with a lower validation error than one "
+        "An attentive reader with layer normalization ends with a lower test error than one "
         "without.",
         *("layer", ("none",), "error"),
     ),
@@ -284,8 +285,8 @@ _STATEMENTS = (  # id, statement, favored arm, others, end of the name
     ),
     (
         "faster-in-seconds",
-        "Although its updates take longer, an attentive reader with layer normalization learns "
-        "faster in seconds, too, than one without.",
+        "Although its updates take longer, an attentive reader with layer normalization also "
+        "learns faster in seconds than one without.",
         *("layer", ("none",), "seconds"),
     ),
 )

@@ -147,9 +147,9 @@ _STATEMENTS = (
     ),
     (
         "layer-beats-rescaled",
-        "In a convolutional network it is layer normalization that makes learning faster, not the "
-        "scale of the start: it is faster than a network without normalization whose weights start "
-        "at a good scale, too.",
+        "In a convolutional network it is layer normalization, not the scale of the start, that "
+        "makes learning faster: such a network learns faster than one without normalization whose "
+        "weights start at a good scale.",
         *("layer", "rescaled", SPEED, NATS),
     ),
     (
@@ -270,7 +270,9 @@ EXPERIMENT = Experiment(
             *(("none", "rescaled", "batch", "layer"), TRAINED),
             learning_rates=RATES,
             tuning_share=0.2,
-            comparisons=_trained("trained", "Trained until it errs on few digits", 2.5),
+            comparisons=_trained(
+                "trained", "If training goes on until few digits are misclassified", 2.5
+            ),
             **TWO_STAGES,
         ),
         "cifar10": Profile(

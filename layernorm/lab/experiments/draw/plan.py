@@ -196,8 +196,8 @@ FASTER = Said(
 )
 CONTROLLED = Said(
     "faster-than-rescaled/draw",
-    "It is layer normalization that makes DRAW learn in fewer updates, not the scale of the start: "
-    "it is faster than DRAW without whose LSTMs start at a good scale.",
+    "It is layer normalization, not the scale of the start, that makes DRAW learn in fewer "
+    "updates: it learns faster than DRAW without normalization whose LSTMs start at a good scale.",
 )
 TWICE = Said(
     "twice-as-fast/draw",
@@ -206,8 +206,8 @@ TWICE = Said(
 )
 IN_SECONDS = Said(
     "faster-in-seconds/draw",
-    "Although its updates take longer, DRAW with layer normalization learns faster in seconds, "
-    "too, than DRAW without.",
+    "Although its updates take longer, DRAW with layer normalization also learns faster in seconds "
+    "than DRAW without.",
 )
 BETTER = Said(
     "better-result/draw",

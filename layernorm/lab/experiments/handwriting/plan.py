@@ -152,23 +152,24 @@ COMPARISONS = Comparisons(
             *("layer - none", gain(""), NATS),
             Said(
                 "faster-per-update/handwriting",
-                "Layer normalization makes a network that writes by hand learn in fewer updates.",
+                "Layer normalization makes a network that generates handwriting learn in fewer "
+                "updates.",
             ),
         ),
         Comparison(
             *("layer - rescaled", gain("", "rescaled"), NATS),
             Said(
                 "faster-than-rescaled/handwriting",
-                "It is layer normalization that makes a network that writes by hand learn in fewer "
-                "updates, not the scale of the start: it is faster than one without whose weights "
-                "start at a good scale.",
+                "It is layer normalization, not the scale of the start, that makes a network that "
+                "generates handwriting learn in fewer updates: it learns faster than a network "
+                "without normalization whose weights start at a good scale.",
             ),
         ),
         Comparison(
             *("layer - none, at the end", less("layer", "none", RESULT), AT_END),
             Said(
                 "better-result/handwriting",
-                "A network that writes by hand ends with a better likelihood if it is "
+                "A network that generates handwriting ends with a better likelihood if it is "
                 "layer-normalized.",
             ),
         ),
@@ -176,8 +177,8 @@ COMPARISONS = Comparisons(
             *("layer - none, no worse at the end", less("layer", "none", RESULT), AT_END),
             Said(
                 "comparable-result/handwriting",
-                "A layer-normalized network that writes by hand reaches a likelihood comparable "
-                "to that of one without normalization.",
+                "A layer-normalized network that generates handwriting reaches a likelihood "
+                "comparable to that of one without normalization.",
             ),
             says="not worse",
         ),
@@ -189,8 +190,9 @@ COMPARISONS = Comparisons(
             GAIN,
             Said(
                 "more-than-scale-where-long-and-small/handwriting",
-                "Long sequences in small batches benefit more from layer normalization than short "
-                "ones in large batches, beyond what a good scale of the start gives them.",
+                "Compared with a network without normalization whose weights start at a good "
+                "scale, layer normalization gains more with long sequences in small batches than "
+                "with short ones in large batches.",
             ),
         ),
         *(

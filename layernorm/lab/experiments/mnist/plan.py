@@ -234,8 +234,9 @@ _AT_A_SIZE = (  # for each batch size a claim; the arm that `layer` is compared 
     ),
     (
         "faster-per-update",
-        "it is normalization that makes the network learn MNIST in fewer updates: it learns faster "
-        "than one without normalization whose weights start at a good scale, too.",
+        "it is normalization, not the scale of the start, that makes the network learn MNIST in "
+        "fewer updates: it learns faster than a network without normalization whose weights start "
+        "at a good scale.",
         {128: "rescaled", 4: "rescaled", 1: "rescaled"},
     ),
     (
@@ -254,12 +255,13 @@ _AT_A_SIZE = (  # for each batch size a claim; the arm that `layer` is compared 
 _AT_ALL_SIZES = (  # one claim, its batch sizes are conditions
     (
         "better-result-than-plain/mnist",
-        "Layer normalization gives a lower test error on MNIST than none.",
+        "Layer normalization gives a lower test error on MNIST than no normalization.",
         *("none", (128, 4), "error"),
     ),
     (
         "better-result-than-batch/mnist",
-        "Layer normalization gives a lower test error on MNIST than batch normalization.",
+        "In batches of 128, layer normalization gives a lower test error on MNIST than batch "
+        "normalization of the same layers.",
         *("batch", (128, 4), "error"),
     ),
     (
@@ -315,8 +317,8 @@ COMPARISONS = Comparisons(
                 POINTS,
                 Said(
                     "robust-to-small-batches/mnist",
-                    "On MNIST, layer normalization is robust to small batches, 4 against 128 "
-                    "cases, where batch normalization is not.",
+                    "Going from batches of 128 to batches of 4 costs layer normalization less test "
+                    "error on MNIST than it costs batch normalization.",
                 ),
             ),
             Comparison(
@@ -363,8 +365,9 @@ def _figure_6(profile: str, n: int, all_layers: str, epochs: int) -> Comparisons
         ),
         (
             *("rescaled", "training", "trains-faster-than-rescaled"),
-            "it is normalization that brings the training cross-entropy on MNIST down: faster than "
-            "no normalization with weights that start at a good scale.",
+            "it is normalization, not the scale of the start, that brings the training "
+            "cross-entropy on MNIST down faster: it falls faster than in a network without "
+            "normalization whose weights start at a good scale.",
         ),
     )
     primary = (

@@ -151,18 +151,19 @@ _FASTER = Said(
 )
 _CONTROL = Said(
     "faster-than-rescaled/order_embeddings",
-    "It is layer normalization that makes order-embeddings learn in fewer updates, not the scale "
-    "of the start: they are faster than those without whose weights start at a good scale.",
+    "It is layer normalization, not the scale of the start, that makes order-embeddings learn in "
+    "fewer updates: they learn faster than order-embeddings without normalization whose weights "
+    "start at a good scale.",
 )
 _TIME = Said(
     "sixty-percent-of-the-time/order_embeddings",
     "Order-embeddings with layer normalization reach their best validation model in 60% of the "
-    "time of those without.",
+    "time that order-embeddings without it need.",
 )
 _STEPS = Said(
     "sixty-percent-of-the-updates/order_embeddings",
     "Order-embeddings with layer normalization reach their best validation model in 60% of the "
-    "updates of those without.",
+    "updates that order-embeddings without it need.",
 )
 _BETTER = Said(
     "generalizes-better/order_embeddings",

@@ -142,29 +142,29 @@ COMPARISONS = Comparisons(
                 (
                     *("none", "curve", SPEED, POINTS, "faster-per-update"),
                     "Layer normalization makes skip-thoughts learn in fewer updates, judged by the "
-                    "tasks that use its vectors.",
+                    "tasks that use their vectors.",
                 ),
                 (
                     *("rescaled", "curve", SPEED, POINTS, "faster-than-rescaled"),
-                    "It is layer normalization that makes skip-thoughts learn in fewer updates, "
-                    "not the scale of the start: faster than those without whose weights start at "
-                    "a good scale.",
+                    "It is layer normalization, not the scale of the start, that makes "
+                    "skip-thoughts learn in fewer updates: they learn faster than skip-thoughts "
+                    "without normalization whose weights start at a good scale.",
                 ),
                 (
                     *("none", "end", END, AT_END, "better-result"),
                     "Skip-thoughts with layer normalization end with better results in the tasks "
-                    "that use its vectors.",
+                    "that use their vectors.",
                 ),
                 (
                     *("rescaled", "end", END, AT_END, "better-result-than-rescaled"),
                     "Skip-thoughts with layer normalization end with better results in the tasks "
-                    "than those without whose weights start at a good scale.",
+                    "than skip-thoughts without normalization whose weights start at a good scale.",
                 ),
                 (
                     *("none", "seconds", over_seconds("test_tasks"), PER_SECOND),
                     "faster-in-seconds",
-                    "Skip-thoughts with layer normalization learn faster in seconds, too, judged "
-                    "by the tasks that use its vectors.",
+                    "Skip-thoughts with layer normalization also learn faster in seconds, judged "
+                    "by the tasks that use their vectors.",
                 ),
             )
         ),

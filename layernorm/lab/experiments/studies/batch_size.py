@@ -83,8 +83,8 @@ _STATEMENTS = (  # id, statement, other arm, end of the name
     ),
     (
         "faster-per-update",
-        "it is normalization that makes the network learn in fewer updates: it learns faster than "
-        f"{_WELL_SCALED}, too.",
+        "it is normalization, not the scale of the start, that makes the network learn in fewer "
+        f"updates: it learns faster than {_WELL_SCALED}.",
         *("rescaled", ""),
     ),
     (
@@ -120,8 +120,8 @@ def _row(other: str, n: int, of: str = "", claim: Said | None = None) -> Compari
 
 _SMALL = Said(
     "robust-to-small-batches/digits",
-    "Layer normalization is robust to small batches where batch normalization is not: going from "
-    "128 to 4 costs it less test error on the digits.",
+    "Going from batches of 128 to batches of 4 costs layer normalization less test error on the "
+    "digits than it costs batch normalization.",
 )
 _SECONDS = Said(
     "faster-in-seconds/digits",
@@ -130,7 +130,7 @@ _SECONDS = Said(
     chapter="12",
 )
 _PRIMARY = (
-    # section 6.6: faster than batch normalization, at both sizes of figure 6; robust to the size
+    # section 6.6: robust to the size, and faster than batch normalization (there, of all layers)
     *("layer - batch, 128", "layer - batch, 4", "cost of batch 4, layer - batch"),
     # summaries A to C: faster than none; they name no batch size, so at the usual one; its control
     *("layer - none, 128", "layer - rescaled, 128"),

@@ -88,13 +88,14 @@ def _beside(arm: str, null=_NOISE):
 _CORRELATED = Said(
     "correlated-changes/digits",
     "Changes in the output of one layer cause highly correlated changes in the summed inputs to "
-    "the next: they vary in fewer directions than changes by noise do, and than the summed inputs "
-    "of the untrained network.",
+    "the next: these vary in fewer directions than changes caused by noise, and in fewer than the "
+    "summed inputs of the untrained network.",
 )
 _RELU = Said(
     "relu-changes-more-correlated/digits",
-    "Changes in summed inputs are correlated especially below ReLU units, whose outputs can change "
-    "by a lot: beside changes by noise, they vary in fewer directions than below other units.",
+    "Changes in summed inputs are especially correlated below ReLU units, whose outputs can change "
+    "by a lot: compared with changes caused by noise, they vary in fewer directions there than "
+    "below tanh or sigmoid units.",
 )
 _METHODS = {
     "none": {},

@@ -30,8 +30,8 @@ NATS = Margin(
 _STATEMENTS = {
     ("layer", "centered"): Said(
         "data-shift-harmless-if-centered/digits",
-        "That layer normalization is not invariant to a shift of the data set does no harm where "
-        "data are centered.",
+        "Layer normalization is not invariant to a shift of the data set, but this does no harm if "
+        "the data are centered.",
     ),
     ("layer", "shifted"): Said(
         "data-shift-harmless-if-not-centered/digits",

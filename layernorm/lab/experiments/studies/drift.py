@@ -55,17 +55,20 @@ _STATEMENTS = {
     "drift from below": Said(
         "drift-reduced/digits",
         "Fixing the mean and variance of the summed inputs within each layer reduces how far they "
-        "drift because the layers below learn.",
+        "drift because the layers below learn: they drift less than in a network without "
+        "normalization whose weights start at a good scale.",
     ),
     "saturated": Said(
         "inactive-region-avoided/digits",
-        "Over training, normalization keeps summed inputs out of the inactive region of the "
-        "activation function.",
+        "Over training, layer normalization keeps summed inputs out of the inactive region of the "
+        "activation function: fewer of them saturate than in a network without normalization whose "
+        "weights start at a good scale.",
     ),
     "correlation": Said(
         "removes-correlation/digits",
         "In a trained network, layer normalization makes the summed inputs to different units less "
-        "correlated.",
+        "correlated than they are in a network without normalization whose weights start at a good "
+        "scale.",
     ),
 }
 _PRIMARY = (

@@ -31,8 +31,9 @@ NATS = Margin(
 )
 _UNITS = Said(
     "mixed-units/digits",
-    "Normalizing the features of a case together is a great problem where their units differ: a "
-    "network learns worse from them than from features standardized one by one.",
+    "Normalizing the features of a case together causes great problems if their units differ: a "
+    "network learns worse from features normalized in this way than from features standardized one "
+    "by one.",
 )
 _MIXED, _SAME = (
     less(f"standardized-{units}", f"case-{units}", "mean_test_nll") for units in ("mixed", "same")

@@ -77,14 +77,14 @@ _ROWS = (  # name, contrast, margin; id, statement
     (
         *("layer - rescaled", less(LAYER, "rescaled", "mean_test_nll"), NATS),
         "layer-lstm-faster-than-rescaled",
-        "An LSTM with layer normalization learns faster than one without that starts at a good "
-        "scale.",
+        "An LSTM with layer normalization learns faster than one without normalization whose "
+        "weights start at a good scale.",
     ),
     (
         *("batch - rescaled", less(BATCH, "rescaled", "mean_test_nll"), NATS),
         "batch-lstm-faster-than-rescaled",
-        "An LSTM with recurrent batch normalization learns faster than one without that starts at "
-        "a good scale.",
+        "An LSTM with recurrent batch normalization learns faster than one without normalization "
+        "whose weights start at a good scale.",
     ),
     (
         "each step's - shared",
@@ -97,8 +97,8 @@ _ROWS = (  # name, contrast, margin; id, statement
         "three digits - one, layer - batch",
         *(_longer("test_3_nll", "test_1_nll"), TRAINED),
         "late-steps-harm-batch-normalization",
-        "Where few training sequences are long, long ones cost an LSTM with batch normalization "
-        "more than one with layer normalization.",
+        "If few training sequences are long, long test sequences raise the loss of an LSTM with "
+        "batch normalization more than that of one with layer normalization.",
     ),
     (
         "six digits - three, layer - batch",
@@ -112,7 +112,7 @@ _ROWS = (  # name, contrast, margin; id, statement
         *(((1, BATCH, "test_6_nll"), (-1, BATCH, "own_6_nll")), TRAINED),
         "last-statistics-suffice",
         "Beyond the longest training sequence the statistics of its last step serve as well as "
-        "statistics of the further steps' own.",
+        "statistics that are measured at each additional step.",
     ),
 )
 _PRIMARY = (

@@ -52,7 +52,7 @@ def _row(name: str, contrast: Contrast, id: str, statement: str, **more) -> Comp
 SIGN = (
     "little-data-favors-dynamic-tanh",
     "With little data a transformer with dynamic tanh ends with a lower loss than one with layer "
-    "normalization, with much data with a higher one (arXiv:2604.23434).",
+    "normalization, with much data with a higher one (Verma 2026).",
 )
 
 COMPARISONS = Comparisons(
@@ -78,8 +78,8 @@ COMPARISONS = Comparisons(
             "layer - rescaled",
             less("layer", "rescaled", BEST),
             "better-than-rescaled",
-            "It is normalization that makes a deep transformer learn better, not the scale of the "
-            "start: it is better than one without norms whose layers start with unit variance.",
+            "It is normalization, not the scale of the start, that makes a deep transformer learn "
+            "better: it is better than one without norms whose layers start with unit variance.",
         ),
         _row(
             "rms - layer",
@@ -93,22 +93,22 @@ COMPARISONS = Comparisons(
             "layer/scaling - layer",
             less("layer/scaling", "layer", BEST),
             "scaling-is-better",
-            "Dividing each norm of a deep transformer by the root of its depth makes it better "
-            "(LayerNorm Scaling, Sun et al. 2025).",
+            "A deep transformer is better if the output of each norm is divided by the root of its "
+            "block's number (LayerNorm scaling, Sun et al. 2025).",
         ),
         _row(
             "layer/scaling - layer/scaled",
             less("layer/scaling", "layer/scaled", BEST),
             "scaling-is-better-than-a-scaled-start",
-            "LayerNorm scaling is better than a start with scaled residual matrices (the control "
-            "of this book; Sun et al. 2025 have it in a footnote).",
+            "LayerNorm scaling makes a deep transformer better than scaled initial residual "
+            "matrices do, the control of this book.",
         ),
         _row(
             "mean of rms",
             ((1, "rms", "mean_share"),),
             "the-mean-is-small",
             "In a trained transformer the mean over units is so small a part of the residual "
-            "stream that subtracting it hardly matters (Zhang and Sennrich 2019).",
+            "stream that subtracting it hardly matters (Gupta et al. 2024).",
             margin=MEAN,
             says="not worse",
         ),
@@ -148,7 +148,7 @@ ON_DATA = Comparisons(
             less("layer/little/dropout", "dyt/little", END),
             "dropout-does-what-dynamic-tanh-does",
             "With little data, layer normalization with dropout is not worse than dynamic tanh "
-            "(arXiv:2604.23434).",
+            "(Verma 2026).",
             margin=AT_END,
             says="not worse",
         ),
@@ -156,7 +156,7 @@ ON_DATA = Comparisons(
             "saturation, much - little",
             less("dyt/much", "dyt/little", "saturated"),
             "little-data-saturates-dynamic-tanh",
-            "Dynamic tanh saturates more with little data than with much (arXiv:2604.23434).",
+            "Dynamic tanh saturates more with little data than with much (Verma 2026).",
             margin=FLAT,
         ),
         *(
@@ -193,22 +193,22 @@ ON_OPTIMIZER = Comparisons(
             _gap("derf"),
             "muon-widens-the-gap-of-dynamic-erf",
             "Dynamic erf falls further behind RMS normalization with Muon than with AdamW "
-            "(arXiv:2604.01563).",
+            "(Abouzeid 2026).",
         ),
         _row(
             "lead of rms on dyt, Muon - AdamW",
             _gap("dyt"),
             "muon-leaves-the-gap-of-dynamic-tanh",
-            "Between dynamic tanh and RMS normalization it makes no difference whether Muon or "
-            "AdamW trains (arXiv:2604.01563).",
+            "The difference between dynamic tanh and RMS normalization is the same with Muon as "
+            "with AdamW (Abouzeid 2026).",
             says="same",
         ),
         _row(
             "derf with Muon, alpha 0.3 - 0.5",
             less("derf/muon/alpha-0.3", "derf/muon", BEST),
             "a-smaller-alpha-helps-dynamic-erf-with-muon",
-            "With Muon, dynamic erf is better if alpha starts at 0.3 instead of 0.5 "
-            "(arXiv:2604.01563).",
+            "With Muon, dynamic erf is better if alpha starts at 0.3 instead of 0.5 (Abouzeid "
+            "2026).",
         ),
         _row(
             "rms, Muon - AdamW",
