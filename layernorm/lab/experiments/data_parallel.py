@@ -19,19 +19,18 @@ from torch import Tensor
 from layernorm.lab.experiments.batches import generator
 
 PATIENCE = timedelta(hours=12)  # process 0 may wait for a lock, read curves, save
-UNEQUAL = "its loss is a mean over {}, of which parts of a batch have different numbers"
 # Where a task's updates find their batch, by the name of its class.
 BATCHES = {
     **dict.fromkeys(("Mnist", "ConvNet", "Digits", "Changes", "Lagged", "Rows"), ("batches",)),
+    "Drawer": ("batches",),
+    "Handwriting": ("batches",),
     "AttentiveReader": ("batch",),
     "Characters": ("draw", "shuffled"),
+    "Reading": ("shuffled",),
 }
 TOGETHER = {
-    "Drawer": "the noise of a picture depends on its place in the batch",
-    "Handwriting": UNEQUAL.format("points"),
     "OrderEmbeddings": "its loss compares every caption with all images of the batch",
     "OwnSteps": "it takes the steps of its optimizer itself",
-    "Reading": UNEQUAL.format("words"),
 }
 
 
@@ -67,7 +66,7 @@ class Workers:
     def share(self, trainer: Any, seed: int) -> Any:
         """The trainer, with its batches and gradients shared.
 
-        Raises `ValueError` for a task whose loss is not the mean of those of a batch's parts.
+        Raises `ValueError` for a task that cannot be divided.
         """
         return trainer if self.size == 1 else Shared(trainer, self, seed)
 
@@ -111,36 +110,83 @@ class Shared:
 
 
 def cut(task: Any, workers: Workers) -> None:
-    """Let the updates of a task see a worker's part of each batch.
+    """Let the updates of a task see a worker's part of each batch, with its loss so weighted that
+    the mean over workers is the loss of the batch.
 
-    Raises `ValueError` for a task whose loss is not the mean of those of a batch's parts.
+    Raises `ValueError` for a task whose loss is not such a mean.
     """
     kind = type(task).__name__
     if kind not in BATCHES:
         why = TOGETHER.get(kind, f"nothing is known of the batches of {kind}")
         raise ValueError(f"this experiment cannot be divided among workers: {why}; run it by one")
+    count = COUNTS.get(kind, lambda task, batch: _size(batch))
+    loss, weight = task.loss, 1.0
+
+    def part_of(batches: Callable[..., Any]) -> Callable[..., Any]:
+        def part(*args: Any) -> Any:
+            nonlocal weight
+            batch = batches(*args)
+            mine = _part(batch, workers)
+            weight = workers.size * count(task, mine) / count(task, batch)
+            return mine if _size(mine) else batch  # with weight 0: all average every gradient
+
+        return part
+
+    def weighted(step: int) -> Tensor:
+        of_part = loss(step)
+        return weight * of_part
+
+    task.loss = weighted
     for name in BATCHES[kind]:
         if hasattr(task, name):
-            setattr(task, name, _part_of(getattr(task, name), workers))
+            setattr(task, name, part_of(getattr(task, name)))
+    if kind == "Drawer":
+        task.noise = _noise_of(task.noise, workers)
 
 
-def _part_of(batches: Callable[..., Any], workers: Workers) -> Callable[..., Any]:
-    def part(*args: Any) -> Any:
-        return _part(batches(*args), workers)
+def _points(task: Any, cases: Tensor) -> Tensor:
+    return task.lines.lengths[cases].sum()
+
+
+def _words(task: Any, cases: list[int]) -> int:
+    """Those of both neighbours. A sum over words is divided by nothing and counts as one."""
+    if task.options.summed:
+        return min(1, len(cases))
+    at = [task.train.places[i] for i in cases]
+    return sum(len(task.train.encoded[d][i + side]) for d, i in at for side in (-1, 1))
+
+
+# How many terms the loss of a batch is a mean over, where these are not its examples.
+COUNTS: dict[str, Callable[[Any, Any], Any]] = {"Handwriting": _points, "Reading": _words}
+
+
+def _noise_of(noise: Callable[..., Tensor], workers: Workers) -> Callable[..., Tensor]:
+    """The noise (steps, pictures, …) of a part's pictures, from that of the batch. Evaluations,
+    which compute no gradients, are not divided."""
+
+    def part(n: int, random: torch.Generator) -> Tensor:
+        if not torch.is_grad_enabled():
+            return noise(n, random)
+        return noise(n * workers.size, random).chunk(workers.size, 1)[workers.rank]
 
     return part
 
 
+def _size(batch: Any) -> int:
+    return batch[0].shape[1] if isinstance(batch, tuple) else len(getattr(batch, "y", batch))
+
+
 def _part(batch: Any, workers: Workers) -> Any:
     """Examples are dimension 0; of sequences (steps, examples, …) in a tuple or with lengths, 1."""
+    ends = (_size(batch) * rank // workers.size for rank in (workers.rank, workers.rank + 1))
+    rows = slice(*ends)
     if isinstance(batch, tuple):
-        return tuple(x.chunk(workers.size, 1)[workers.rank] for x in batch)
+        return tuple(x[:, rows] for x in batch)
     if hasattr(batch, "packed"):
-        x = batch.x.chunk(workers.size, 1)[workers.rank]
-        lengths, y = (t.chunk(workers.size)[workers.rank] for t in (batch.lengths, batch.y))
-        return replace(batch, x=x[: int(lengths.max())], lengths=lengths, y=y)
-    each = len(batch) // workers.size
-    return batch[workers.rank * each : (workers.rank + 1) * each]
+        lengths = batch.lengths[rows]
+        x = batch.x[: int(lengths.max()), rows]
+        return replace(batch, x=x, lengths=lengths, y=batch.y[rows])
+    return batch[rows]
 
 
 @contextlib.contextmanager

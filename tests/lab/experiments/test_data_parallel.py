@@ -11,42 +11,55 @@ import time
 import pytest
 import torch
 from lab.experiments import sharing
+from torch import nn
 
 from layernorm.lab import records
 from layernorm.lab.analysis import parallel
+from layernorm.lab.data import iam_ondb
 from layernorm.lab.experiments import NAMES, checkpoint, data_parallel, get
 from layernorm.lab.experiments.data_parallel import Workers
 from layernorm.lab.experiments.run import train
 
 REFUSED = {
     "angles": "the steps of its optimizer",
-    "draw": "the noise of a picture",
-    "handwriting": "a mean over points",
     "hidden_rates": "the steps of its optimizer",
     "order_embeddings": "all images of the batch",
-    "skip_thoughts": "a mean over words",
 }
-SMALL = {"hidden": 12, "embedding": 7, "held_out": 20, "watched": 20, "examples": 16}
+SMALL = {"hidden": 12, "embedding": 7, "held_out": 20, "watched": 20, "examples": 17}
+# Learning rates of runs whose parts do not count alike, or have noise of the whole batch.
+WEIGHED = {"draw": 1e-3, "handwriting": 1e-3, "skip_thoughts": 1e-2}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lines(tmp_path_factory):
+    """Handwritten lines of different lengths, as those of the fonts are not, for all processes."""
+    folder = tmp_path_factory.mktemp("data")
+    sharing.write_lines(folder / "iam_ondb")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("LAYERNORM_DATA", str(folder))
+        yield
+    iam_ondb.load.cache_clear()
 
 
 @pytest.fixture(scope="module")
-def two():
+def two(lines):
     with parallel.crew(2) as crew:
         yield crew
 
 
 @pytest.fixture(scope="module")
-def four():
+def four(lines):
     with parallel.crew(4) as crew:
         yield crew
 
 
 def gap(one, other):
-    """The largest difference of the curves of two results, as a share of them."""
+    """The largest difference of the curves of two results that are losses, as a share of them."""
     mine, theirs = (result["curves"] for result in (one, other))
-    pairs = [(x, y) for name in ("train_nll", "batch_loss")
+    names = [name for name in mine if name.endswith(("_nll", "_bound", "_loss"))]
+    pairs = [(x, y) for name in names
              for x, y in zip(mine[name]["value"], theirs[name]["value"], strict=True)]  # fmt: skip
-    return max(abs(x - y) / x for x, y in pairs)
+    return max(abs((x - y) / x) for x, y in pairs)
 
 
 @pytest.mark.parametrize("arm", ["layer-4", "none-4", "batch-4"])
@@ -86,36 +99,93 @@ def test_a_batch_that_cannot_be_divided_is_refused(two, tmp_path):
         two.ask(2, sharing.run, sharing.config("layer-4", batch_size=9), tmp_path)
 
 
-def small(name, **others):
-    """A configuration of few units and examples, in batches of eight."""
+def small(name, arms=("none", "layer", "pre"), **others):
+    """A configuration of few units and examples, in batches of eight; the first of these arms."""
     fields = get(name).options.model_fields
     options = {option: v for option, v in SMALL.items() if option in fields}
+    if name == "handwriting":
+        options["dataset"] = "iam_ondb"
     if "hidden" in fields and isinstance(fields["hidden"].default, tuple):
         options["hidden"] = [9] * len(fields["hidden"].default)
-    arm = next(a for a in get(name).profile("book").arms if a.startswith(("none", "layer", "pre")))
+    arm = next(a for a in get(name).profile("book").arms if a.startswith(arms))
     return get(name).config("book", arm, 0, **{**options, "batch_size": 8, **others})
 
 
-def task(name):
+def task(name, **options):
     torch.manual_seed(0)
-    return get(name).task(small(name).options, 0, torch.device("cpu"))
+    return get(name).task(small(name, **options).options, 0, torch.device("cpu"))
+
+
+def in_parts(name, workers, **options):
+    """A task of whole batches, and those of the workers."""
+    whole, *parts = (task(name, **options) for _ in range(1 + workers))
+    for rank, part in enumerate(parts):
+        data_parallel.cut(part, Workers(rank, workers))
+    return whole, parts
+
+
+def of_update(task, step):
+    """Loss and gradient, in evaluation mode: dropout draws for each part."""
+    task.model.eval()
+    loss, weights = task.loss(step), [p for p in task.model.parameters() if p.requires_grad]
+    return loss.detach(), nn.utils.parameters_to_vector(torch.autograd.grad(loss, weights))
+
+
+def assert_parts_make_the_batch(whole, parts, step):
+    loss, gradient = of_update(whole, step)
+    losses, gradients = map(torch.stack, zip(*(of_update(p, step) for p in parts), strict=True))
+    assert losses.mean().item() == pytest.approx(loss.item(), rel=1e-5)
+    assert (gradients.mean(0) - gradient).norm() < 1e-5 * gradient.norm()
+    assert losses.max() - losses.min() > 1e-6  # they are not the same examples
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_mean_of_the_parts_losses_is_that_of_the_batch(name):
-    """In evaluation mode: dropout draws for each part."""
-    whole, *parts = (task(name) for _ in range(3))
+    """Loss and gradient. Of the 17 examples of a sequence study and of skip-thoughts, the last of
+    an epoch is a batch of its own."""
     if name in REFUSED:
         with pytest.raises(ValueError, match=REFUSED[name]):
-            data_parallel.cut(whole, Workers(0, 2))
+            data_parallel.cut(task(name), Workers(0, 2))
         return
-    for rank, part in enumerate(parts):
-        data_parallel.cut(part, Workers(rank, 2))
+    whole, parts = in_parts(name, 2)
     for step in (1, 2, 3):
-        losses = [t.loss(step).detach() for t in (whole, *parts) if t.model.eval()]
-        loss, *of_parts = map(float, losses)
-        assert sum(of_parts) / 2 == pytest.approx(loss, rel=1e-5)
-        assert abs(of_parts[0] - of_parts[1]) > 1e-6  # they are not the same examples
+        assert_parts_make_the_batch(whole, parts, step)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("summed", [False, True])
+def test_sentences_in_batches_of_every_size(summed, workers):
+    """A length's last batch of an epoch may have any number of sentences, fewer than workers,
+    too."""
+    whole, parts = in_parts("skip_thoughts", workers, examples=None, summed=summed)
+    steps = {len(whole.shuffled(step)): step for step in range(1, whole.shuffled.count + 1)}
+    assert set(steps) == set(range(1, 9))
+    for step in steps.values():
+        assert_parts_make_the_batch(whole, parts, step)
+
+
+def test_a_batch_smaller_than_the_number_of_workers_has_a_gradient_of_every_weight():
+    """Zeros, in those that have no sentence of it: the others wait for them."""
+    whole, parts = in_parts("skip_thoughts", 4, examples=None)
+    step = next(step for step in range(1, 400) if len(whole.shuffled(step)) == 1)
+    norms = [of_update(part, step)[1].norm().item() for part in parts]
+    assert norms[:3] == [0, 0, 0] < norms[3:]
+
+
+def test_evaluations_of_pictures_draw_the_noise_of_all():
+    whole, [part, _] = in_parts("draw", 2)
+    with torch.no_grad():
+        assert part.evaluate() == whole.evaluate()
+    assert part.final() == whole.final()
+
+
+@pytest.mark.parametrize("arm", ["none", "layer"])
+@pytest.mark.parametrize("name", WEIGHED)
+def test_weighed_parts_make_the_run_of_one(two, name, arm, tmp_path):
+    config = small(name, arm, updates=12, evaluations=4, learning_rate=WEIGHED[name])
+    alone = train(config, device="cpu", save=False)
+    [made, _] = two.ask(2, sharing.run, config, tmp_path)
+    assert gap(alone.result, made.result) < 1e-4
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in REFUSED])
@@ -137,11 +207,11 @@ def test_every_experiment_that_can_be_divided_makes_one_record(two, name, tmp_pa
 
 def torchrun(root, processes, config, *more, module="layernorm", **environment):
     """The run, by the command that how-to-run shows."""
-    options = {name: getattr(config.options, name) for name in
-               ("updates", "evaluations", "batch_size", "learning_rate")}  # fmt: skip
+    plain = get(config.experiment).config("book", config.arm, 0).options
+    options = dict(set(config.options) - set(plain))
     where = ["--standalone", f"--nproc-per-node={processes}", *more]
     sets = [word for name, value in options.items() for word in ("--set", f"{name}={value}")]
-    what = ["run", "batch_size", "--arm", config.arm, "--device", "cpu", *sets]
+    what = ["run", config.experiment, "--arm", config.arm, "--device", "cpu", *sets]
     return subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", *where, "-m", module, *what],
         env={**os.environ, "LAYERNORM_RUNS": str(root), "OMP_NUM_THREADS": "1", **environment},
@@ -170,6 +240,16 @@ def test_torchrun(tmp_path, processes, arm):
     assert record.config["options"]["workers"] == processes
     alone = train(config, device="cpu", save=False)
     assert (gap(alone.result, record.result) < 1e-4) == (arm == "layer-4")
+
+
+@pytest.mark.parametrize("name", WEIGHED)
+def test_torchrun_of_weighed_parts(tmp_path, name):
+    config = small(name, "layer", updates=12, evaluations=4, learning_rate=WEIGHED[name])
+    with torchrun(tmp_path, 2, config) as command:
+        record, _ = made_by(command, tmp_path)
+    assert record.config["options"]["workers"] == 2
+    alone = train(config, device="cpu", save=False)
+    assert gap(alone.result, record.result) < 1e-4
 
 
 @pytest.mark.skipif(shutil.which("pgrep") is None, reason="pgrep is not installed")
