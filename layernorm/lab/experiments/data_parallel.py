@@ -76,11 +76,11 @@ class Shared:
     gradients. Curves are read by process 0, so running statistics are those of its parts."""
 
     def __init__(self, trainer: Any, workers: Workers, seed: int) -> None:
-        self.trainer, self.workers, self.seed = trainer, workers, seed
+        self.trainer, self.workers, self.seed, self.waits = trainer, workers, seed, False
         cut(trainer.task, workers)
         for p in trainer.parameters:
             if p.requires_grad:
-                p.register_post_accumulate_grad_hook(self._average)
+                p.register_post_accumulate_grad_hook(self._came)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.trainer, name)
@@ -101,8 +101,18 @@ class Shared:
     def evaluate(self) -> dict[str, float]:
         return self.workers.told(None if self.workers.rank else self.trainer.evaluate())
 
-    def _average(self, parameter: Tensor) -> None:
-        self._mean(parameter.grad)
+    def _came(self, parameter: Tensor) -> None:
+        """Let gradients be averaged when the last one is there: the order in which they come may
+        depend on the lengths of a part's sequences, and all workers must have the same."""
+        if not self.waits:
+            self.waits = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._average)
+
+    def _average(self) -> None:
+        self.waits = False
+        for p in self.trainer.parameters:
+            if p.grad is not None:
+                self._mean(p.grad)
 
     def _mean(self, x: Tensor) -> None:
         dist.all_reduce(x)
