@@ -74,7 +74,7 @@ class Verdicts(Mapping[str, Judged]):
         return self._judged[name]
 
     def made(self, row: Comparison) -> bool:
-        """Whether all runs that are planned for a comparison are there."""
+        """Tell whether all runs that are planned for a comparison are there."""
         return not self._lack(row, self.frame, self.seeds[: self.count(row)])
 
     def count(self, row: Comparison) -> int | None:
