@@ -133,7 +133,11 @@ def manuals() -> tuple[Document, ...]:
 
 
 def _docstrings() -> Iterator[str]:
-    """Those of all public names of `MANUALS`, each text once."""
+    """Those of all public names of `MANUALS`, each text once.
+
+    `scipy.special` changes the docstring of `numpy.sinc` when it is imported. Functions that NumPy
+    dispatches keep their own with their implementation.
+    """
     from importlib import import_module
 
     for place in MANUALS:
@@ -141,8 +145,10 @@ def _docstrings() -> Iterator[str]:
         owner = getattr(import_module(module), name) if module else import_module(place)
         for public in sorted(name for name in dir(owner) if not name.startswith("_")):
             item = inspect.getattr_static(owner, public, None)
-            text = getattr(item, "__doc__", None)
-            if isinstance(text, str) and not inspect.ismodule(item):
+            if inspect.ismodule(item):
+                continue
+            text = getattr(getattr(item, "_implementation", item), "__doc__", None)
+            if isinstance(text, str):
                 yield inspect.cleandoc(text)
 
 

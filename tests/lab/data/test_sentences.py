@@ -76,6 +76,13 @@ def test_manuals_are_prose_in_order_each_paragraph_once():
     assert letters > 0.8 * sum(map(len, said))
 
 
+def test_manuals_do_not_depend_on_what_is_imported(monkeypatch):
+    """`scipy.special` changes this docstring."""
+    before = sentences.manuals.__wrapped__()
+    monkeypatch.setattr(np.sinc, "__doc__", "These words are not those of NumPy.")
+    assert sentences.manuals.__wrapped__() == before
+
+
 def test_prose_is_told_from_code_tables_and_headings():
     text = """
 Heading
