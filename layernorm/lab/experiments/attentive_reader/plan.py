@@ -285,8 +285,8 @@ _STATEMENTS = (  # id, statement, favored arm, others, end of the name
     ),
     (
         "faster-in-seconds",
-        "Although its updates take longer, an attentive reader with layer normalization also "
-        "learns faster in seconds than one without.",
+        "An attentive reader with layer normalization also learns faster in seconds than one "
+        "without.",
         *("layer", ("none",), "seconds"),
     ),
 )

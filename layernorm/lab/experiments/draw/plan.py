@@ -206,8 +206,7 @@ TWICE = Said(
 )
 IN_SECONDS = Said(
     "faster-in-seconds/draw",
-    "Although its updates take longer, DRAW with layer normalization also learns faster in seconds "
-    "than DRAW without.",
+    "DRAW with layer normalization also learns faster in seconds than DRAW without.",
 )
 BETTER = Said(
     "better-result/draw",
