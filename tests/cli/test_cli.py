@@ -18,14 +18,11 @@ FIELDS = {"said_by": "paper section 3", "kind": "property", "chapter": "03", "ru
 
 
 @pytest.fixture(autouse=True)
-def folders(tmp_path, monkeypatch):
-    """Runs, published records and data in folders of the test's own."""
-    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
+def folders(folders, monkeypatch):
+    """Data are in a folder of the test's own, too."""
     monkeypatch.delenv("LAYERNORM_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    published = tmp_path / "published"
-    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: published)
-    return tmp_path
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folders / "cache"))
+    return folders
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 import torch
-from lab.experiments import killed, toy_experiment
+from lab.experiments import killed
 
 from layernorm.lab import records
 from layernorm.lab.experiments import checkpoint, get, run
@@ -16,9 +16,7 @@ OPTIONS = {"updates": 80, "evaluations": 8, "pythons": True}
 KILLED = -signal.SIGKILL
 
 
-@pytest.fixture(autouse=True)
-def toy(monkeypatch, tmp_path):
-    toy_experiment.use(monkeypatch, tmp_path)
+pytestmark = pytest.mark.usefixtures("toy")
 
 
 def config(arm="batch", **options):

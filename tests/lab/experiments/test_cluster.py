@@ -10,7 +10,6 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from lab.experiments import toy_experiment
 from lab.experiments.nodes import Nodes
 from typer.testing import CliRunner
 
@@ -38,9 +37,7 @@ with_ray = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(autouse=True)
-def toy(monkeypatch, tmp_path):
-    toy_experiment.use(monkeypatch, tmp_path)
+pytestmark = pytest.mark.usefixtures("toy")
 
 
 @pytest.fixture(scope="module")

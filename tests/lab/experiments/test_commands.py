@@ -16,15 +16,7 @@ from layernorm.lab.experiments import sweep as engine
 from layernorm.lab.experiments.planning import Sweep
 from layernorm.lab.experiments.run import train
 
-
-@pytest.fixture(autouse=True)
-def toy(monkeypatch, tmp_path):
-    toy_experiment.use(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def here(monkeypatch):
-    monkeypatch.setattr(engine, "_pool", toy_experiment.Here)
+pytestmark = pytest.mark.usefixtures("toy")
 
 
 def layernorm(*arguments):

@@ -10,7 +10,6 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from lab.experiments import toy_experiment
 
 from layernorm.lab.experiments.planning import Sweep, finished
 from layernorm.lab.experiments.sweep import carry_out
@@ -53,10 +52,9 @@ def shown():
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_the_code_shown_gives_the_records_of_one_process(monkeypatch, tmp_path, name):
+def test_the_code_shown_gives_the_records_of_one_process(toy, tmp_path, name):
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed")
-    toy_experiment.use(monkeypatch, tmp_path)
     [code] = shown()[name]
     before, (there, here) = ENGINES[name]
     assert code.count(there) == 1

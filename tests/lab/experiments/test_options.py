@@ -14,10 +14,7 @@ from layernorm.lab.experiments.experiment import Profile
 from layernorm.lab.experiments.options import Options, assigned, make
 from layernorm.lab.experiments.planning import Sweep
 
-
-@pytest.fixture(autouse=True)
-def toy(monkeypatch, tmp_path):
-    toy_experiment.use(monkeypatch, tmp_path)
+pytestmark = pytest.mark.usefixtures("toy")
 
 
 def deep(levels):

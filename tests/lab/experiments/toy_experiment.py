@@ -164,14 +164,5 @@ def register() -> None:
     sys.modules["layernorm.lab.experiments.toy.plan"] = sys.modules[__name__]
 
 
-def use(monkeypatch, tmp_path) -> None:
-    """Register it for one test, whose runs lie in its own folder; there are no published ones."""
-    monkeypatch.setattr(experiments, "NAMES", (*experiments.NAMES, "toy"))
-    monkeypatch.setitem(sys.modules, "layernorm.lab.experiments.toy.plan", sys.modules[__name__])
-    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
-    published = tmp_path / "published"
-    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: published)
-
-
 if multiprocessing.parent_process() is not None or "TOY_EXPERIMENT" in os.environ:
     register()

@@ -9,7 +9,6 @@ import shutil
 import pandas as pd
 import pytest
 import torch
-from lab.experiments import toy_experiment
 from typer.testing import CliRunner
 
 from layernorm.cli import app
@@ -23,10 +22,7 @@ CONFIG = {"experiment": "digits", "profile": "book", "arm": "layer", "method": "
 RESULT = {"curves": {"loss": {"step": [0, 9], "value": [2.5, 0.5]}}, "final": {"error": 3.0}}
 
 
-@pytest.fixture(autouse=True)
-def folders(tmp_path, monkeypatch):
-    toy_experiment.use(monkeypatch, tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("toy")
 
 
 def saved(**config):

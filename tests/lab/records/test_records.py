@@ -12,21 +12,13 @@ import torch
 from layernorm.lab import records
 from layernorm.lab.records import RecordError
 
+pytestmark = pytest.mark.usefixtures("folders")
 CONFIG = {"experiment": "digits", "profile": "book", "arm": "layer", "method": "layer", "seed": 0}
 RESULT = {"curves": {"loss": {"step": [0, 10], "value": [2.5, 0.1]}}, "final": {"error": 3.0}}
 
 
 def run(result=RESULT, **config):
     return records.Record({**CONFIG, **config}, result, {"seconds_per_update": 0.5})
-
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path, monkeypatch):
-    """Own and published runs in folders of the test's own."""
-    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
-    published = tmp_path / "published"
-    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: published)
-    return tmp_path
 
 
 def written(folder: Path) -> list[str]:

@@ -35,12 +35,8 @@ def big(points: int, seed=0):
 
 
 @pytest.fixture(autouse=True)
-def published(tmp_path, monkeypatch):
-    """Own and published runs in folders of the test's own."""
-    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
-    folder = tmp_path / "published"
-    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: folder)
-    return folder
+def published(folders):
+    return folders / "published"
 
 
 def publish(*runs, **how):
