@@ -87,8 +87,7 @@ def test_the_fastest_implementation_counts(recorded):
 
 
 @pytest.mark.parametrize(
-    ("ratio", "verdict"),
-    [(1.05, "supported here"), (1.3, "opposite here"), (1.1, "inconclusive")],
+    ("ratio", "verdict"), [(1.05, "supported here"), (1.3, "opposite here"), (1.1, "inconclusive")]
 )
 def test_a_recurrent_update_costs_significantly_more_above_a_tenth(ratio, verdict, recorded):
     recorded(

@@ -170,10 +170,7 @@ def refused(nodes, *words, **env):
 @with_ray
 @pytest.mark.parametrize(
     ("words", "takes"),
-    [
-        (["--threads", "2"], "2 CPU, 0 GPU"),
-        (["--gpus", "0.5"], "1 CPU, 0.5 GPU"),
-    ],
+    [(["--threads", "2"], "2 CPU, 0 GPU"), (["--gpus", "0.5"], "1 CPU, 0.5 GPU")],
 )
 def test_runs_that_no_node_has_room_for_are_refused(nodes, words, takes):
     line = refused(nodes, "--cluster", nodes.address, *words)

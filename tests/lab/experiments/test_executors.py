@@ -63,11 +63,7 @@ def test_the_code_shown_gives_the_records_of_one_process(toy, tmp_path, name):
     file.write_text(SCRIPT.format(before=before, shown=code))
     path = {"PYTHONPATH": os.pathsep.join(sys.path), "TOY_EXPERIMENT": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, file],
-        env=os.environ | path,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
+        [sys.executable, file], env=os.environ | path, capture_output=True, text=True, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     failed = ast.literal_eval(done.stdout.splitlines()[-1])
