@@ -12,9 +12,8 @@ import torch
 from layernorm.lab import data
 from layernorm.lab.data.pinned import Pinned
 
-module = sys.modules[
-    "layernorm.lab.data.mnist"
-]  # the name layernorm.lab.data.mnist is the function
+# The name layernorm.lab.data.mnist is the function.
+module = sys.modules["layernorm.lab.data.mnist"]
 MD5 = {
     "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
     "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
