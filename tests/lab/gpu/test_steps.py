@@ -48,18 +48,9 @@ def test_nothing_is_measured_twice_under_one_name(found):
     seen = {}
     for name, plan in found.items():
         for case in plan:
-            place = (
-                case.benchmark,
-                case.profile,
-                case.shape,
-                case.dtype,
-                case.mode,
-                repr(case.options),
-            )
-            assert seen.setdefault(place, case.implementations) == case.implementations, (
-                name,
-                case,
-            )
+            place = (case.benchmark, case.profile, case.shape, case.dtype, case.mode)
+            before = seen.setdefault((*place, repr(case.options)), case.implementations)
+            assert before == case.implementations, (name, case)
 
 
 def test_all_methods_and_the_recurrent_layers_are_there(found):

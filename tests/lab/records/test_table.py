@@ -163,11 +163,8 @@ def test_folders_can_be_published(published, tmp_path):
     for record in (run(seed=0), run(profile="long"), run(experiment="other")):
         records.save(record)
     files = records.publish([tmp_path / "runs"])
-    assert [file.name for file in files] == [
-        "digits-book.json",
-        "digits-long.json",
-        "other-book.json",
-    ]
+    assert [file.stem for file in files] == ["digits-book", "digits-long", "other-book"]
+    assert {file.suffix for file in files} == {".json"}
     (tmp_path / "empty").mkdir()
     with pytest.raises(RecordError, match="there is no run in"):
         records.publish([tmp_path / "empty"])

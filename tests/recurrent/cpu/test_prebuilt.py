@@ -94,15 +94,9 @@ def test_a_library_of_other_sources_or_options_is_not_used(bare, tmp_path, monke
         build.load()
 
 
-def cut(path: Path) -> None:
-    path.write_text("")
-
-
-def remove_the_hash(path: Path) -> None:
-    path.with_suffix(".sha256").unlink()
-
-
-@pytest.mark.parametrize("damage", [cut, remove_the_hash])
+@pytest.mark.parametrize(
+    "damage", [lambda path: path.write_text(""), lambda path: path.with_suffix(".sha256").unlink()]
+)
 def test_a_damaged_library_is_not_loaded(bare, damage):
     """Loading a file that was cut off would end the process."""
     damage(stand_in(bare, build.instruction_set()))
