@@ -6,7 +6,7 @@ import signal
 
 import pytest
 import torch
-from lab.experiments import killed
+from lab.experiments import killed, toy_experiment
 
 from layernorm.lab import records
 from layernorm.lab.experiments import checkpoint, get, run
@@ -105,13 +105,7 @@ def test_a_run_survives_being_killed_again_and_again(kill, finish):
 
 def interrupted(which=None):
     """A run that stopped after its checkpoint of update 50."""
-
-    def progress(step, metrics):
-        if step == 60:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(which or config(), checkpoint_seconds=0, progress=progress)
+    toy_experiment.stopped(60, which or config())
 
 
 def steps_of(which=None):

@@ -4,6 +4,7 @@ it there, too; one of a cluster does if `TOY_EXPERIMENT` is set."""
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import random
@@ -23,6 +24,7 @@ from layernorm.lab.experiments.batches import Shuffled, generator
 from layernorm.lab.experiments.contrasts import Comparison, Comparisons, Margin, less
 from layernorm.lab.experiments.experiment import Experiment, Profile
 from layernorm.lab.experiments.options import Count, Options
+from layernorm.lab.experiments.run import train
 
 CASES = {"train": 40, "validation": 30, "test": 30}
 NORMS = {"none": nn.Identity, "layer": nn.LayerNorm, "batch": nn.BatchNorm1d}
@@ -156,6 +158,18 @@ class Here:
         except Exception as error:
             future.set_exception(error)
         return future
+
+
+def stopped(at: int, config, **how) -> None:
+    """Train until this update is told of; its readings before leave checkpoints."""
+
+    def progress(step, metrics):
+        if step == at:
+            raise KeyboardInterrupt
+
+    with contextlib.suppress(KeyboardInterrupt):
+        train(config, checkpoint_seconds=0, progress=progress, **how)
+        raise AssertionError(f"the run ended before update {at}")
 
 
 def register() -> None:
