@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from apart import python
 from typer.testing import CliRunner
 
 from layernorm.cli import app
@@ -302,7 +303,6 @@ def test_a_wrong_implementation_fails_the_recurrent_benchmark(two_rows):
 
 
 def test_the_module_is_the_command():
-    command = [sys.executable, "-m", "layernorm", "data", "lst"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = python("-m", "layernorm", "data", "lst")
     assert done.returncode == 2
     assert "Usage: layernorm data" in done.stderr

@@ -10,6 +10,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from apart import python
 from lab.experiments.nodes import Nodes
 from typer.testing import CliRunner
 
@@ -137,12 +138,8 @@ def test_a_run_that_fails_or_kills_its_worker_is_reported_alone(nodes, tmp_path)
     file = tmp_path / "command.py"
     file.write_text(COMMAND)
     words = ["sweep", "toy", "--profile", "faulty", "--cluster", nodes.address]
-    done = subprocess.run(
-        [sys.executable, file, *words],
-        env=nodes.env | {"LAYERNORM_RUNS": os.environ["LAYERNORM_RUNS"]},
-        capture_output=True,
-        text=True,
-    )
+    runs = {"LAYERNORM_RUNS": os.environ["LAYERNORM_RUNS"]}
+    done = python(file, *words, env=nodes.env | runs)
     assert done.returncode == 1
     failures = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
     said = {line.partition(" (log: ")[0].removeprefix("Error: ") for line in failures}
@@ -155,13 +152,9 @@ def test_a_run_that_fails_or_kills_its_worker_is_reported_alone(nodes, tmp_path)
 
 
 def refused(nodes, *words, **env):
-    done = subprocess.run(
-        [sys.executable, "-m", "layernorm", "sweep", "drift", "--profile", "book", *words],
-        env=nodes.env | env,
-        capture_output=True,
-        text=True,
-        cwd=nodes.folder,  # not that of the package
-    )
+    words = ("sweep", "drift", "--profile", "book", *words)
+    elsewhere = nodes.folder  # not that of the package
+    done = python("-m", "layernorm", *words, env=nodes.env | env, cwd=elsewhere)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     return line

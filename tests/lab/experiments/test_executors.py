@@ -4,12 +4,12 @@ import ast
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+from apart import python
 
 from layernorm.lab.experiments.planning import Sweep, finished
 from layernorm.lab.experiments.sweep import carry_out
@@ -62,9 +62,7 @@ def test_the_code_shown_gives_the_records_of_one_process(toy, tmp_path, name):
     code = textwrap.indent(code.replace(there, here), "    ")
     file.write_text(SCRIPT.format(before=before, shown=code))
     path = {"PYTHONPATH": os.pathsep.join(sys.path), "TOY_EXPERIMENT": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, file], env=os.environ | path, capture_output=True, text=True, cwd=tmp_path
-    )
+    done = python(file, env=os.environ | path, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     failed = ast.literal_eval(done.stdout.splitlines()[-1])
     assert [(arm, seed) for arm, seed, _ in failed] == [("broken", 0), ("broken", 1)]

@@ -16,6 +16,7 @@ from functools import partial
 
 import pytest
 import torch
+from apart import python
 from lab.experiments import toy_experiment
 from lab.experiments.toy_experiment import Here
 
@@ -525,12 +526,7 @@ def test_a_script_without_a_main_guard_is_told_what_to_do(tmp_path, guarded):
     if guarded:
         lines[-1] = f"if __name__ == '__main__':\n    {lines[-1]}"
     file.write_text("\n".join(lines))
-    done = subprocess.run(
-        [sys.executable, file],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-    )
+    done = python(file, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
     assert done.returncode == (0 if guarded else 1), done.stderr
     last = done.stderr.splitlines()[-1:] or [""]
     assert ("under `if __name__ == '__main__':`" in last[0]) == (not guarded)

@@ -3,9 +3,9 @@ import json
 import math
 import re
 import subprocess
-import sys
 from pathlib import Path
 
+import apart
 import numpy as np
 import pytest
 import torch
@@ -293,8 +293,7 @@ assert len(records.runs('none_such')) == 1
 
 
 def python(script: str, folder: Path) -> None:
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=100)
+    done = apart.python("-c", script, cwd=folder, timeout=100)
     assert done.returncode == 0, done.stderr
 
 

@@ -2,12 +2,12 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from apart import python
 from recurrent.recurrent_fused import F32, NETS, Case, agrees, as_exact
 
 from layernorm.cli import doctor
@@ -71,11 +71,8 @@ def test_the_variable_that_lowers_torchs_choice_lowers_ours(tmp_path):
         "import sys; from pathlib import Path; from layernorm.recurrent.cpu import build\n"
         "build.PREBUILT = Path(sys.argv[1]); print(build.prebuilt().name)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)],
-        env=os.environ | {"ATEN_CPU_CAPABILITY": "default", "CXX": ""},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    lower = os.environ | {"ATEN_CPU_CAPABILITY": "default", "CXX": ""}
+    done = python("-c", program, str(tmp_path), env=lower, check=True)
     assert done.stdout.strip() == build.library_name("baseline")
 
 
