@@ -11,10 +11,14 @@ import sys
 from collections.abc import Callable, Mapping
 
 
+def python(*words, **options) -> subprocess.CompletedProcess[str]:
+    """Python with these words, in a process of its own; what it prints is text."""
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, **options)
+
+
 def told(program, environment: Mapping[str, str] | None = None):
     """The JSON that a program prints."""
-    command = [sys.executable, program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
+    done = python(program, timeout=600, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -6,6 +6,8 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 FOLDER = Path(__file__).parent
 collect_ignore = ["library/made_up_method.py"]  # it adds a method to whoever imports it
 # Files and folders that take more than ten seconds of a processor. The others take some four
@@ -37,6 +39,15 @@ if __name__ != "__main__":
 
     if find_spec("beartype"):
         install_import_hook("layernorm", "typechecker.check")
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """Own and published runs lie in folders of the test's own; there are none at first."""
+    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
+    published = tmp_path / "published"
+    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: published)
+    return tmp_path
 
 
 def pytest_configure():

@@ -65,12 +65,8 @@ class Book:
 def check_container(book: Book) -> str | None:
     """Check what a reader opens first; return the name of the list of files."""
     first = book.archive.infolist()[0]
-    kind = book.archive.read(first).strip()
-    if (first.filename, first.compress_type, kind) != (
-        "mimetype",
-        ZIP_STORED,
-        b"application/epub+zip",
-    ):
+    found = (first.filename, first.compress_type, book.archive.read(first).strip())
+    if found != ("mimetype", ZIP_STORED, b"application/epub+zip"):
         book.problems.append("the first file must be the mimetype of an EPUB, uncompressed")
     container = book.parsed(CONTAINER)
     places = [] if container is None else [e.get("full-path") for e in container.iter()]

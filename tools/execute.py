@@ -78,9 +78,8 @@ class Chapter:
             )
 
     def write(self, executed: NotebookNode) -> None:
-        language = {
-            "language_info": pairs.LANGUAGE
-        }  # the kernel's own names Python's exact version
+        # The kernel's own language_info names Python's exact version.
+        language = {"language_info": pairs.LANGUAGE}
         executed.metadata = {**self.text.metadata, **language, "layernorm": self.now}
         pairs.write(executed, self.path)
 
@@ -104,9 +103,8 @@ async def execute(chapter: Chapter, bar: tqdm, threads: dict[str, str]) -> None:
         on_cell_start=lambda cell, cell_index: at.update(cell=cell),
         on_cell_complete=lambda cell, cell_index: progress(cell),
     )
-    with (
-        tempfile.TemporaryDirectory() as no_runs
-    ):  # the book shows published records, not local runs
+    # The book shows published records, not local runs.
+    with tempfile.TemporaryDirectory() as no_runs:
         environment = os.environ | {"LAYERNORM_RUNS": no_runs} | threads
         try:
             executed = await client.async_execute(env=environment)
@@ -185,9 +183,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="beginnings of chapters' names; all without any")
     parser.add_argument("--force", action="store_true", help="execute current ones too")
     parser.add_argument("--check", action="store_true", help="only say which are not current")
-    parser.add_argument(
-        "--tidy", action="store_true", help="only tidy the texts, see CONTRIBUTING.md"
-    )
+    parser.add_argument("--tidy", action="store_true", help="tidy the texts, see CONTRIBUTING.md")
     parser.add_argument("--colab", action="store_true", help="print a chapter's first code cell")
     parser.add_argument("--at-a-time", type=int, default=2, help="notebooks run at a time")
     parser.add_argument("--folder", type=Path, default=pairs.ROOT / "notebooks")

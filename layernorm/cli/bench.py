@@ -27,6 +27,7 @@ AsJson = Annotated[Path | None, typer.Option("--json", help="Write all rows ther
 Profile = Annotated[
     str | None, typer.Option(help="Save records for `records add`; killed, it goes on.")
 ]
+Subjects = Annotated[str | None, typer.Option(help="Implementations, with commas. Default: all.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Few samples: minutes instead of hours.")]
 
 
@@ -68,16 +69,17 @@ def show(
     plan: Plan,
     rows: Sequence[Row],
     tables: Iterable[Table],
-    told: Sequence[str],
+    told: Sequence[str] | None,
     json_path: Path | None,
 ) -> None:
-    """Print tables and what else is to be told, write what was asked for, say where records are;
-    end with exit code 1 where something is wrong, failed or crashed."""
+    """Print tables and what else is to be told (None: what went wrong), write what was asked for,
+    say where records are; end with exit code 1 where something is wrong, failed or crashed."""
     from layernorm.lab.benchmarks.measure import MEASURED, NO_DEVICE, resume
+    from layernorm.lab.benchmarks.measure.table import problems
 
     for table in tables:
         typer.echo(f"{table.text()}\n")
-    for line in told:
+    for line in problems(rows) if told is None else told:
         typer.echo(line)
     if json_path is not None:
         resume.write_json(rows, json_path)
@@ -95,9 +97,7 @@ def bench_recurrent(
     shapes: Annotated[
         str | None, typer.Option(help="T,B,I,H; several with semicolons. Default: eight.")
     ] = None,
-    subjects: Annotated[
-        str | None, typer.Option(help="Implementations, with commas. Default: all.")
-    ] = None,
+    subjects: Subjects = None,
     threads: Annotated[int | None, typer.Option(help="Default: as many as torch uses.")] = None,
     rounds: Annotated[int, typer.Option(help="Samples of each, at least 6.")] = 11,
     huge_pages: Annotated[
@@ -128,9 +128,7 @@ def bench_packed(
     shapes: Annotated[
         str | None, typer.Option(help="T,B,I,H; several with semicolons. Default: six.")
     ] = None,
-    subjects: Annotated[
-        str | None, typer.Option(help="Implementations, with commas. Default: all.")
-    ] = None,
+    subjects: Subjects = None,
     threads: Annotated[int | None, typer.Option(help="Default: one, then two.")] = None,
     rounds: Annotated[int, typer.Option(help="Samples of each, at least 6.")] = 11,
     again: Again = False,
@@ -143,11 +141,10 @@ def bench_packed(
     float64. Ratios are to ours packed, in turns, with the 95% interval of the median.
     """
     from layernorm.lab.benchmarks import packed
-    from layernorm.lab.benchmarks.measure.table import problems
 
     plan = packed.plan(kind, shapes, subjects, threads, rounds, profile)
     rows = measured(plan, again, as_json)
-    show(plan, rows, [packed.table(rows)], problems(rows), as_json)
+    show(plan, rows, [packed.table(rows)], None, as_json)
 
 
 @app.command("compile")
@@ -156,9 +153,7 @@ def bench_compile(
     shapes: Annotated[
         str | None, typer.Option(help="T,B,I,H; several with semicolons. Default: 10,32,128,128.")
     ] = None,
-    subjects: Annotated[
-        str | None, typer.Option(help="Implementations, with commas. Default: all.")
-    ] = None,
+    subjects: Subjects = None,
     threads: Annotated[int, typer.Option(help="Of the processes that compile.")] = 1,
     rounds: Annotated[int, typer.Option(help="Samples of each, at least 6.")] = 7,
     again: Again = False,
@@ -172,11 +167,10 @@ def bench_compile(
     out of the graph, and traced into it.
     """
     from layernorm.lab.benchmarks import compiling
-    from layernorm.lab.benchmarks.measure.table import problems
 
     plan = compiling.plan(kind, shapes, subjects, threads, rounds, profile)
     rows = measured(plan, again, as_json)
-    show(plan, rows, [compiling.table(rows)], problems(rows), as_json)
+    show(plan, rows, [compiling.table(rows)], None, as_json)
 
 
 @app.command("training")
@@ -198,12 +192,11 @@ def bench_training(
     the experiments' trainer against loops written by hand.
     """
     from layernorm.lab.benchmarks import training
-    from layernorm.lab.benchmarks.measure.table import problems
 
     plan = training.plan(models, device, quick, profile)
     use_threads(threads)
     rows = measured(plan, again, as_json)
-    show(plan, rows, [training.table(rows)], problems(rows), as_json)
+    show(plan, rows, [training.table(rows)], None, as_json)
 
 
 @app.command("workers")
@@ -220,12 +213,11 @@ def bench_workers(
     of runs made alone. Overhead is the time of a sweep's run by one process over one made alone.
     """
     from layernorm.lab.benchmarks import workers
-    from layernorm.lab.benchmarks.measure.table import problems
 
     plan = workers.plan(what, quick, profile)
     use_threads(1)
     rows = measured(plan, again, as_json)
-    show(plan, rows, workers.tables(rows), problems(rows), as_json)
+    show(plan, rows, workers.tables(rows), None, as_json)
 
 
 @app.command("norms")

@@ -89,12 +89,7 @@ def _pool(
 
 
 def _carried_out(
-    plan: Sweep,
-    device: str,
-    workers: Executor | int | None,
-    threads: int,
-    time: bool,
-    anew: bool,
+    plan: Sweep, device: str, workers: Executor | int | None, threads: int, time: bool, anew: bool
 ) -> Outcome:
     """The sweep with one bar over all runs; then the times of its arms, if wanted."""
     from tqdm import tqdm

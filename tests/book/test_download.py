@@ -178,19 +178,8 @@ def small(tmp_path, has_chromium):
 
     def build(chapter):
         (tmp_path / "chapters" / "one.md").write_text(chapter)
-        command = [
-            sys.executable,
-            "-m",
-            "sphinx",
-            "-q",
-            "-W",
-            "-b",
-            "epub",
-            "-d",
-            "read",
-            ".",
-            "out",
-        ]
+        options = ["-q", "-W", "-b", "epub", "-d", "read", ".", "out"]
+        command = [sys.executable, "-m", "sphinx", *options]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
 
     return tmp_path, build

@@ -54,15 +54,16 @@ def test_a_failure_is_named_and_the_others_are_kept(tmp_path):
     assert stored.cells[-1].outputs[0].text == "42\n"
 
 
-def test_a_syntax_error_is_named_too(tmp_path):
-    chapter(tmp_path, "01-typo", "1 +")
-    with pytest.raises(execute.Failure, match=r"(?s)01-typo.md: code cell 2 failed.*SyntaxError"):
-        run(tmp_path)
-
-
-def test_a_kernel_that_dies_is_named_too(tmp_path):
-    chapter(tmp_path, "01-dies", "import os", "os._exit(3)")
-    with pytest.raises(execute.Failure, match=r"(?s)01-dies.md: code cell 3 failed.*os\._exit"):
+@pytest.mark.parametrize(
+    ("cells", "failed"),
+    [
+        (["1 +"], "cell 2 failed.*SyntaxError"),
+        (["import os", "os._exit(3)"], r"cell 3 failed.*os\._exit"),
+    ],
+)
+def test_a_syntax_error_and_a_kernel_that_dies_are_named_too(tmp_path, cells, failed):
+    chapter(tmp_path, "01-bad", *cells)
+    with pytest.raises(execute.Failure, match=rf"(?s)01-bad.md: code {failed}"):
         run(tmp_path)
 
 
@@ -114,9 +115,8 @@ def test_an_edited_notebook_is_not_overwritten(tmp_path):
 def test_chapters_run_on_one_thread_without_local_runs_unless_they_run_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path))
-    show = (
-        "import os\nprint(os.environ['OMP_NUM_THREADS'], os.listdir(os.environ['LAYERNORM_RUNS']))"
-    )
+    show = "from os import environ, listdir\n"
+    show += "print(environ['OMP_NUM_THREADS'], listdir(environ['LAYERNORM_RUNS']))"
     chapter(tmp_path, "01-beside", show)
     chapter(tmp_path, "02-alone", show)
     text = tmp_path / "02-alone.md"

@@ -56,44 +56,47 @@ def staleness(monkeypatch):
 
 
 @pytest.fixture
-def build(tmp_path):
-    """A book of one chapter, and a function that writes the chapter's code."""
+def app(tmp_path):
+    """A book in this folder."""
     env = SimpleNamespace(staleness={}, doc2path=lambda name: str(tmp_path / f"{name}.ipynb"))
-
-    def write(code):
-        cells = [
-            {"cell_type": "markdown", "source": ["# Title"]},
-            {"cell_type": "code", "source": [code]},
-        ]
-        text = json.dumps({"cells": cells, "metadata": {}})
-        (tmp_path / "chapter.ipynb").write_text(text, encoding="utf-8")
-        return [text]
-
-    return SimpleNamespace(env=env), write
+    return SimpleNamespace(env=env)
 
 
-def test_a_chapter_with_stale_records_says_so_below_its_title(staleness, build):
-    app, write = build
-    source = write('records.load("drift", "book")')
-    staleness.read(app, "chapter", source)
-    title, banner, code = json.loads(source[0])["cells"]
+def chapter(code):
+    """A title and a cell."""
+    title, cell = {"cell_type": "markdown", "source": ["# Title"]}, {"cell_type": "code"}
+    return json.dumps({"cells": [title, {**cell, "source": [code]}], "metadata": {}})
+
+
+def read(module, app, code):
+    """A chapter with this code, as the extension leaves it."""
+    source = [chapter(code)]
+    Path(app.env.doc2path("chapter")).write_text(source[0], encoding="utf-8")
+    module.read(app, "chapter", source)
+    return source[0]
+
+
+def test_a_chapter_with_stale_records_says_so_below_its_title(staleness, app):
+    text = read(staleness, app, 'records.load("drift", "book")')
+    title, banner, code = json.loads(text)["cells"]
     assert title["source"] == ["# Title"]
     assert "drift: 2 of 5 runs are old." in banner["source"]
     assert code["cell_type"] == "code"
 
 
-@pytest.mark.parametrize("code", ['records.load("batch_size", "book")', "drift = 1"])
-def test_a_chapter_without_stale_records_stays_as_it_is(code, staleness, build):
-    app, write = build
-    source = write(code)
-    before = source[0]
-    staleness.read(app, "chapter", source)
-    assert source[0] == before
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        *(("staleness", code) for code in ('records.load("batch_size", "book")', "drift = 1")),
+        ("figure_data", 'print("drifting")'),
+    ],
+)
+def test_a_chapter_without_such_records_stays_as_it_is(name, code, request, app):
+    assert read(request.getfixturevalue(name), app, code) == chapter(code)
 
 
-def test_a_chapter_is_read_again_when_its_records_become_stale(staleness, build, monkeypatch):
-    app, write = build
-    staleness.read(app, "chapter", write('records.load("drift", "book")'))
+def test_a_chapter_is_read_again_when_its_records_become_stale(staleness, app, monkeypatch):
+    read(staleness, app, 'records.load("drift", "book")')
     assert staleness.outdated(app, app.env, set(), set(), set()) == []
     monkeypatch.setattr(records, "staleness_banner", lambda name: "")
     assert staleness.outdated(app, app.env, set(), set(), set()) == ["chapter"]
@@ -120,10 +123,9 @@ def html_of(notebook):
     return "".join(notebook["cells"][1]["outputs"][1]["data"]["text/html"])
 
 
-def test_shown_claims_get_anchors_and_nothing_else_changes():
+def test_shown_claims_get_anchors_and_nothing_else_changes(app):
     module = extension("claim_anchors")
     before = html_of(shown('claims.show(chapter="03")', "a", "b/digits", "c"))
-    app = SimpleNamespace(env=SimpleNamespace(doc2path=lambda name: f"{name}.ipynb"))
     source = [json.dumps(shown('claims.show(chapter="03")', "a", "b/digits", "c"))]
     module.read(app, "03", source)
     after = html_of(json.loads(source[0]))
@@ -160,9 +162,8 @@ def test_links_of_the_ledger_lead_to_rows_of_the_page(name):
 @pytest.fixture
 def figure_data(monkeypatch):
     module = extension("figure_data")
-    monkeypatch.setattr(
-        module, "sweeps", lambda: ["drift-book", "drift-book_tuning", "mnist-paper"]
-    )
+    found = ["drift-book", "drift-book_tuning", "mnist-paper"]
+    monkeypatch.setattr(module, "sweeps", lambda: found)
     return module
 
 
@@ -170,11 +171,8 @@ def figure_data(monkeypatch):
     ("code", "at"),
     [('records.load("drift", "book")', 2), ('report.box(e)\nrecords.load("drift", "book")', 2)],
 )
-def test_a_chapter_links_to_the_runs_it_names(code, at, figure_data, build):
-    app, write = build
-    source = write(code)
-    figure_data.read(app, "chapter", source)
-    cells = json.loads(source[0])["cells"]
+def test_a_chapter_links_to_the_runs_it_names(code, at, figure_data, app):
+    cells = json.loads(read(figure_data, app, code))["cells"]
     assert [cell["cell_type"] for cell in cells] == ["markdown", "code", "markdown"]
     links = re.findall('href="([^"]*)"', cells[at]["source"])
     assert links == ["../data/drift-book.csv", "../data/drift-book_tuning.csv"]
@@ -190,14 +188,6 @@ def test_below_the_box_if_there_is_one(figure_data):
     cells = [{"source": [text]} for text in ("report.box(e)", 'load("drift")', "the end")]
     found = figure_data.linked({"cells": cells}, ["drift-book"])["cells"]
     assert ["".join(cell["source"])[:4] for cell in found] == ["repo", "Data", "load", "the "]
-
-
-def test_a_chapter_without_records_stays_as_it_is(figure_data, build):
-    app, write = build
-    source = write('print("drifting")')
-    before = list(source)
-    figure_data.read(app, "chapter", source)
-    assert source == before
 
 
 def test_a_file_of_data_holds_the_published_runs():
@@ -246,10 +236,10 @@ def test_a_verdict_of_an_unknown_claim_is_refused():
         ("<th>ratio [95%, t]</th>", "<th>ratio [95%, t]</th>"),
     ],
 )
-def test_an_interval_in_a_table_is_not_broken(written, expected):
+def test_an_interval_in_a_table_is_not_broken(written, expected, app):
     module = extension("intervals")
     assert module.whole(written) == expected
     cells = [{"cell_type": "markdown"}, {"outputs": [{"data": {"text/html": [written]}}, {}]}]
     source = [json.dumps({"cells": cells})]
-    module.read(SimpleNamespace(env=SimpleNamespace(doc2path=lambda name: "a.ipynb")), "a", source)
+    module.read(app, "a", source)
     assert json.loads(source[0])["cells"][1]["outputs"][0]["data"]["text/html"] == expected

@@ -143,14 +143,8 @@ def test_what_the_fast_part_leaves_out_exists():
 
 
 def test_all_workflows_are_here():
-    assert {path.stem for path in WORKFLOWS} == {
-        "test",
-        "pages",
-        "links",
-        "drift",
-        "wheels",
-        "download",
-    }
+    names = {path.stem for path in WORKFLOWS}
+    assert names == {"test", "pages", "links", "drift", "wheels", "download"}
 
 
 def test_no_other_repository_stands_where_ours_should():

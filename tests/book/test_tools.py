@@ -9,26 +9,9 @@ import links
 import nbformat
 import pairs
 import pytest
+from book.test_execute import HEAD, cell
 
-CHAPTER = f"""---
-kernelspec:
-  display_name: Python 3 (ipykernel)
-  language: python
-  name: python3
----
-
-# A chapter
-
-```{{code-cell}} ipython3
-:tags: [remove-cell]
-
-{pairs.colab_cell()}
-```
-
-```{{code-cell}} ipython3
-1 + 1
-```
-"""
+CHAPTER = HEAD + cell("1 + 1")
 
 # What keeps a pair from being published
 

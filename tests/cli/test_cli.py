@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from apart import python
 from typer.testing import CliRunner
 
 from layernorm.cli import app
@@ -18,14 +19,11 @@ FIELDS = {"said_by": "paper section 3", "kind": "property", "chapter": "03", "ru
 
 
 @pytest.fixture(autouse=True)
-def folders(tmp_path, monkeypatch):
-    """Runs, published records and data in folders of the test's own."""
-    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
+def folders(folders, monkeypatch):
+    """Data are in a folder of the test's own, too."""
     monkeypatch.delenv("LAYERNORM_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    published = tmp_path / "published"
-    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: published)
-    return tmp_path
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folders / "cache"))
+    return folders
 
 
 @pytest.fixture
@@ -233,14 +231,8 @@ def test_records_are_added_and_listed(folders):
     records.save(records.Record(stale, {"final": {"a": 1.0}}, digest="method 0"))
     path = str(folders / "published" / "digits-book.json")
     assert succeed("records", "add", str(folders / "runs")) == path + "\n"
-    assert succeed("records", "list").splitlines()[1].split() == [
-        "digits",
-        "book",
-        "2",
-        "2",
-        "3",
-        "1",
-    ]
+    _, row = succeed("records", "list").splitlines()
+    assert row.split() == ["digits", "book", "2", "2", "3", "1"]
     (folders / "published" / "digits-book.json").write_text("{")
     assert "digits-book.json is truncated" in fail("records", "list")
 
@@ -296,10 +288,8 @@ def test_the_recurrent_benchmark_shows_writes_and_records(two_rows, folders):
     assert out.startswith("GRU, training, float32, threads: 1, huge pages off: ratio of times")
     assert "1,2,3,4         2.00       1.00 [0.90, 1.10]" in out.splitlines()
     assert "correctness: 2 of 2 measurements passed the gate" in out
-    assert [row["implementation"] for row in json.loads(Path(file).read_text())["rows"]] == [
-        "torch",
-        "ours",
-    ]
+    rows = json.loads(Path(file).read_text())["rows"]
+    assert [row["implementation"] for row in rows] == ["torch", "ours"]
     (folder,) = {out.splitlines()[-1].removeprefix("records: ")}
     assert len(list(Path(folder).glob("*.json"))) == 2
 
@@ -313,7 +303,6 @@ def test_a_wrong_implementation_fails_the_recurrent_benchmark(two_rows):
 
 
 def test_the_module_is_the_command():
-    command = [sys.executable, "-m", "layernorm", "data", "lst"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = python("-m", "layernorm", "data", "lst")
     assert done.returncode == 2
     assert "Usage: layernorm data" in done.stderr

@@ -10,14 +10,8 @@ from layernorm.lab import records
 from layernorm.recurrent import cpu
 from layernorm.recurrent.cpu import binding, build, operators
 
+pytestmark = pytest.mark.usefixtures("folders")
 CONFIG = {"experiment": "digits", "profile": "book", "arm": "layer", "method": "layer", "seed": 0}
-
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path, monkeypatch):
-    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
-    published = tmp_path / "published"
-    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: published)
 
 
 def found(topic: str, name: str) -> Line:

@@ -3,14 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from library.oracle import (
-    OVERFLOWING,
-    SCALES,
-    assert_no_zeros,
-    assert_rounded,
-    draw,
-    hard_rows,
-)
+from library.oracle import OVERFLOWING, SCALES, assert_no_zeros, assert_rounded, draw, hard_rows
 from torch import Tensor
 
 from layernorm import functional

@@ -45,9 +45,8 @@ def test_rows_longer_than_a_block(name, dtype, monkeypatch):
      ((2, 3), 2), ((1, 2048), 1)],
 )  # fmt: skip
 def test_awkward_shapes(name, shape, dims):
-    case(
-        name, shape, torch.float32, dims, std=0.5, eps=1.0
-    )  # with less, little is left of dx at H = 1
+    # With a smaller eps little is left of dx at H = 1.
+    case(name, shape, torch.float32, dims, std=0.5, eps=1.0)
 
 
 @NAMES
@@ -82,9 +81,7 @@ def test_half_precision_beside_float32_parameters(name):
 
 
 @NAMES
-@pytest.mark.filterwarnings(
-    "ignore:(divide by zero|invalid value):RuntimeWarning"
-)  # rows not there
+@pytest.mark.filterwarnings("ignore:(divide by zero|invalid value):RuntimeWarning")  # no such rows
 @pytest.mark.parametrize("blocks", [False, True], ids=["resident", "in blocks"])
 @pytest.mark.parametrize(
     ("mean", "std", "eps"),

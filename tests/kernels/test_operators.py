@@ -1,10 +1,8 @@
 """The kernels as part of torch: derivatives, autocast, registration, modules, bad input."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
+from apart import python
 from kernels.kernel_cases import DEVICE, KERNELS, ON_GPU, arguments, short_blocks
 from library.oracle import assert_close, assert_rounded, draw
 from torch.autograd import gradcheck, gradgradcheck
@@ -265,7 +263,4 @@ for backend in ("auto", "torch", "reference", "triton"):
 unneeded = {"triton", "sympy", "layernorm.lab.records", "layernorm.kernels.launch"}
 print(sorted(unneeded & set(sys.modules)))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[]\n"
+    assert python("-c", program, check=True).stdout == "[]\n"

@@ -19,13 +19,7 @@ from torch.utils import _pytree as pytree
 import layernorm
 from layernorm import functional
 from layernorm import onnx as export_module
-from layernorm.recurrent import (
-    ZoneoutGRU,
-    ZoneoutGRUVariant,
-    ZoneoutLSTM,
-    layers,
-    with_resets,
-)
+from layernorm.recurrent import ZoneoutGRU, ZoneoutGRUVariant, ZoneoutLSTM, layers, with_resets
 
 needs_onnx = pytest.mark.skipif(
     not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))),

@@ -158,10 +158,7 @@ def test_the_registered_operator_computes_the_same(path, kind, form, monkeypatch
     ("change", "message"),
     [
         (lambda x, w: (x[:, :-1], w), r"w_ih must (be contiguous|have shape \(12, 1\))"),
-        (
-            lambda x, w: (x, w._replace(w_hh=w.w_hh[:-1])),
-            r"w_hh must (be con|have shape \(12, 3)",
-        ),
+        (lambda x, w: (x, w._replace(w_hh=w.w_hh[:-1])), r"w_hh must (be con|have shape \(12, 3)"),
         (lambda x, w: (x, w._replace(b=w.b[:-1])), r"bias must (be con|have .* got \(11,\))"),
         (
             lambda x, w: (x, w._replace(ln_c=(w.ln_c[0][:2], w.ln_c[1]))),

@@ -85,11 +85,7 @@ def test_an_update_bias_holds_the_state_longer():
     ("options", "error", "message"),
     [
         ({"variant": "paper"}, ValueError, 'variant "paper" is LayerNormGRU'),
-        (
-            {"variant": "carried"},
-            ValueError,
-            "one of joint, stacked, per_gate, got 'carried'",
-        ),
+        ({"variant": "carried"}, ValueError, "one of joint, stacked, per_gate, got 'carried'"),
         ({"update_bias": float("nan")}, ValueError, "update_bias must be finite"),
         ({"update_bias": 1.0, "bias": False}, ValueError, "update_bias=1.0 needs bias=True"),
         ({"hidden_size": 0}, ValueError, "hidden_size must be positive"),

@@ -8,10 +8,7 @@ import pytest
 import torch
 from library.oracle import assert_rounded, draw
 from recurrent.recurrent_reference import LAYERS, NETS, TORCHS, shaken, usable
-from torch.nn.utils.rnn import (
-    pack_padded_sequence,
-    pad_packed_sequence,
-)
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 SUBJECTS = [*((kind, "torch") for kind in TORCHS), *NETS]
 

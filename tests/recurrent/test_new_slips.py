@@ -7,24 +7,16 @@ place of the real ones in the tests' files."""
 import inspect
 import sys
 import types
-from typing import NamedTuple
 
 import pytest
 from recurrent import test_gru_variants as variants
 from recurrent import test_zoneout as zones
-from torch.autograd.gradcheck import GradcheckError
+from recurrent.test_slips import Slip, first_to_fail
 
 import layernorm.recurrent
 from layernorm.recurrent import gru_variants, zoneout
 
 G, Z = gru_variants, zoneout
-
-
-class Slip(NamedTuple):
-    module: types.ModuleType
-    name: str
-    old: str
-    new: str
 
 
 SLIPS = [
@@ -60,41 +52,20 @@ SLIPS = [
 def checks(module):
     """Checks of one module, by name, the quickest first."""
     if module is G:
+        values = variants.test_values_and_gradients_are_the_independent_nets
         for variant in G.VARIANTS:
-            yield (
-                variant,
-                lambda v=variant: variants.test_values_and_gradients_are_the_independent_nets(
-                    v, 2, True, True
-                ),
-            )
+            yield variant, lambda v=variant: values(v, 2, True, True)
         yield "starts", variants.test_the_parameters_and_where_they_start
         return
+    evaluation = zones.test_evaluation_is_the_expectation
+    training = zones.test_training_keeps_units_at_random
     for number, (kind, options) in enumerate(zones.KINDS):
-        kind = getattr(zones, kind.__name__)  # perhaps the changed one
+        given = getattr(zones, kind.__name__), options  # perhaps the changed one
         for layers in (1, 2):
-            yield (
-                f"evaluation {number}",
-                lambda k=kind, o=options, n=layers: zones.test_evaluation_is_the_expectation(
-                    k, o, n, True
-                ),
-            )
-        yield (
-            f"training {number}",
-            lambda k=kind, o=options: zones.test_training_keeps_units_at_random(k, o),
-        )
+            yield f"evaluation {number}", lambda g=given, n=layers: evaluation(*g, n, True)
+        yield f"training {number}", lambda g=given: training(*g)
     yield "sequences", zones.test_whole_sequences_in_training_draw_anew_at_every_step
     yield "gradients", lambda: zones.test_gradients_in_training(zones.ZoneoutGRU, {"zoneout": 0.5})
-
-
-def caught_by(module) -> str | None:
-    for name, check in checks(module):
-        try:
-            check()
-        except AssertionError:
-            return name
-        except GradcheckError:
-            return name
-    return None
 
 
 @pytest.mark.parametrize("slip", SLIPS, ids=lambda s: f"{s.module.__name__[20:]}: {s.name}")
@@ -106,22 +77,19 @@ def test_a_check_notices(slip, monkeypatch):
     monkeypatch.setattr(layernorm.recurrent, name.rpartition(".")[2], changed)
     exec(compile(source.replace(slip.old, slip.new), f"slip in {name}", "exec"), vars(changed))
     for tests in (variants, zones):
-        for thing in [n for n in vars(tests) if n in vars(changed) and n[0].isupper()]:
-            if inspect.isclass(vars(changed)[thing]) and thing.startswith(
-                ("LayerNormGRUV", "Zone")
-            ):
+        for thing in vars(tests).keys() & vars(changed).keys():
+            if thing.startswith(("LayerNormGRUV", "Zone")):
                 monkeypatch.setattr(tests, thing, vars(changed)[thing])
     renamed = {kind.__name__: kind for kind in vars(changed).values() if inspect.isclass(kind)}
     for table in ("STEPS", "PLAIN"):
         old = getattr(zones, table)
-        monkeypatch.setattr(
-            zones, table, old | {renamed.get(k.__name__, k): v for k, v in old.items()}
-        )
-    catcher = caught_by(slip.module)
+        new = {renamed.get(kind.__name__, kind): value for kind, value in old.items()}
+        monkeypatch.setattr(zones, table, old | new)
+    catcher = first_to_fail(checks(slip.module))
     assert catcher is not None, f"nothing notices: {slip.name}"
     print(f"{slip.name}: caught by {catcher}")
 
 
 @pytest.mark.parametrize("module", [G, Z], ids=["gru_variants", "zoneout"])
 def test_the_unchanged_source_is_not_caught(module):
-    assert caught_by(module) is None
+    assert first_to_fail(checks(module)) is None

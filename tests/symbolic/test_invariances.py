@@ -140,13 +140,7 @@ ORIGINAL = definitions.statistics
 
 @pytest.mark.parametrize(
     ("method", "mutant"),
-    [
-        ("batch", "layer"),
-        ("weight", "rms"),
-        ("layer", "rms"),
-        ("rms", "layer"),
-        ("group", "rms"),
-    ],
+    [("batch", "layer"), ("weight", "rms"), ("layer", "rms"), ("rms", "layer"), ("group", "rms")],
 )
 def test_a_changed_definition_changes_its_row(method, mutant, monkeypatch):
     def changed(name, *rest):

@@ -18,13 +18,7 @@ from typing import Any
 
 from layernorm.lab import records
 from layernorm.lab.claims import experiments, levels, registry
-from layernorm.lab.claims.schema import (
-    EXPLORATORY,
-    NOT_YET_TESTED,
-    Claim,
-    ClaimError,
-    Finding,
-)
+from layernorm.lab.claims.schema import EXPLORATORY, NOT_YET_TESTED, Claim, ClaimError, Finding
 from layernorm.lab.claims.verdicts import Stored, code
 from layernorm.lab.experiments.contrasts import difference
 from layernorm.lab.experiments.planning import Sweep

@@ -288,10 +288,7 @@ def weight_and_batch_norm_are_reparameterizations() -> Finding:
     statement="Layer normalization is not a re-parameterization of the network without it.",
     rule="proved if the program finds three inputs on a line, the middle one halfway, where the "
     "middle output is not halfway: no weights and biases do that",
-    sabotage=(
-        "layernorm.lab.claims.chapter_06.layer_output",
-        lambda x: [float(sum(x))] * 3,
-    ),
+    sabotage=("layernorm.lab.claims.chapter_06.layer_output", lambda x: [float(sum(x))] * 3),
     kind="proof",
 )
 def layer_norm_is_no_reparameterization() -> Finding:

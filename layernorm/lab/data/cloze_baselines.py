@@ -88,10 +88,7 @@ def best_trivial(world: World, stories: Stories) -> float:
 
 def _each(stories: Stories) -> list[tuple[list[int], list[int]]]:
     """Passage and question of each story, without padding."""
-    parts = (
-        (stories.passages, stories.lengths),
-        (stories.questions, stories.question_lengths),
-    )
+    parts = ((stories.passages, stories.lengths), (stories.questions, stories.question_lengths))
     cut = (
         [words[:n] for words, n in zip(texts.tolist(), lengths.tolist(), strict=True)]
         for texts, lengths in parts

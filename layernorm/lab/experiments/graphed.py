@@ -123,9 +123,7 @@ FEEDS: dict[str, Callable[[Any], Feed]] = {
 
 
 # Those whose shapes differ too much.
-VARIED = {
-    "Reading": "its batches differ in three lengths and in how many words are predicted",
-}
+VARIED = {"Reading": "its batches differ in three lengths and in how many words are predicted"}
 
 
 def why_not(task: Any) -> str:

@@ -112,10 +112,7 @@ def box(experiment: Experiment, arm: str = "layer") -> Box:
             f"{paper.updates:,}" if paper.updates else "not said",
             f"{options.updates:,}" + (f" ({made:.2%} of the paper's)" if made else ""),
         ),
-        "seeds": (
-            paper.seeds,
-            f"{seeds}, learning rates tuned on {len(scale.tuning_seeds)} more",
-        ),
+        "seeds": (paper.seeds, f"{seeds}, learning rates tuned on {len(scale.tuning_seeds)} more"),
         "result": (paper.result, "\n".join(results)),
     }
     return Box.from_dict(rows, orient="index", columns=["the paper", "here"])

@@ -223,12 +223,7 @@ class _Keeper:
         due = waited >= self.seconds or (waited >= self.apart and came >= SHARE * self.updates)
         if self.file is None or not due:
             return
-        state = {
-            **trainer.state(),
-            "done": vars(done),
-            **_setting(trainer),
-            "code": self.code,
-        }
+        state = {**trainer.state(), "done": vars(done), **_setting(trainer), "code": self.code}
         try:
             checkpoint.write(self.file, state)
         except OSError as error:

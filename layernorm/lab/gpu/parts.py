@@ -20,10 +20,7 @@ PROGRAM = (sys.executable, "-m", "layernorm.lab.gpu")
 
 
 def carry_out(
-    arguments: Sequence[str],
-    until: float,
-    note: Callable[[str], None],
-    look: Callable[[], None],
+    arguments: Sequence[str], until: float, note: Callable[[str], None], look: Callable[[], None]
 ) -> int:
     """Run the program with these arguments and `--minutes`, and again while its process dies, or
     says that the GPU has become useless to it; returns the last exit code.

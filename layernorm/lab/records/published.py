@@ -29,9 +29,7 @@ def published_folder() -> Traversable:
 
 
 def published(
-    experiment: str | None = None,
-    profile: str | None = None,
-    folder: Traversable | None = None,
+    experiment: str | None = None, profile: str | None = None, folder: Traversable | None = None
 ) -> list[Record]:
     """The published runs of an experiment and a profile, or of all.
 

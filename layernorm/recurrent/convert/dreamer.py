@@ -11,10 +11,7 @@ from layernorm.recurrent.gru_variants import LayerNormGRUVariant
 
 _CELL = re.compile(r"(?:layers\.(\d+)\.)?(\w+\.(?:weight|bias))")
 _MATRICES = {"weight_ih.weight": "weight_ih", "weight_hh.weight": "weight_hh"}
-_NORMS = {
-    "joint": ("lnorm",),
-    "per_gate": ("ln_reset", "ln_update", "ln_newval"),
-}
+_NORMS = {"joint": ("lnorm",), "per_gate": ("ln_reset", "ln_update", "ln_newval")}
 
 
 def from_dreamer(

@@ -87,10 +87,7 @@ def _gru(w: dict[str, Tensor]) -> dict[str, Tensor]:
         **{f"{kind}{term}": torch.cat([w[f"{kind}{gates}"], w[f"{kind}{new}"]])
            for kind in "sb" for term, gates, new in (("ih", 1, 2), ("hh", 3, 4))},
     }  # fmt: skip
-    state = {
-        "weight_ih_l0": _with_bias(joined["W"], joined["b"]),
-        "weight_hh_l0": joined["U"].T,
-    }
+    state = {"weight_ih_l0": _with_bias(joined["W"], joined["b"]), "weight_hh_l0": joined["U"].T}
     for term in ("ih", "hh"):
         state[f"ln_{term}_weight_l0"] = joined[f"s{term}"]
         state[f"ln_{term}_bias_l0"] = joined[f"b{term}"]

@@ -354,13 +354,7 @@ def _gru_again(ctx, wanted, gradients):
 
 
 GRU = Operator(
-    _gru,
-    compute_gru,
-    _gru_backward,
-    compute_gru_backward,
-    _gru_setup,
-    _gru_gradient,
-    _gru_again,
+    _gru, compute_gru, _gru_backward, compute_gru_backward, _gru_setup, _gru_gradient, _gru_again
 )
 gru = partial(_apply, GRU)
 

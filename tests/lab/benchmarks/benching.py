@@ -1,9 +1,8 @@
 """Benchmarks so small that they take no time, and clocks that only calls move."""
 
-import subprocess
-import sys
 from pathlib import Path
 
+import apart
 import torch
 
 from layernorm.lab.benchmarks.measure import run
@@ -68,5 +67,4 @@ def files(folder):
 
 def python(script, *arguments, **options):
     """A new process with this script."""
-    command = [sys.executable, "-c", script, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, **options)
+    return apart.python("-c", script, *arguments, cwd=ROOT, **options)

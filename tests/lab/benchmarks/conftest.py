@@ -6,11 +6,8 @@ from layernorm.lab.benchmarks.measure import case
 
 
 @pytest.fixture(autouse=True)
-def folders(tmp_path, monkeypatch):
-    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
-    nowhere = tmp_path / "none"
-    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: nowhere)
-    return tmp_path
+def folders(folders):
+    return folders
 
 
 @pytest.fixture

@@ -30,12 +30,11 @@ BOOK = {claim.id: claim for claim in claims.all()}
 
 
 @pytest.fixture(autouse=True)
-def toy(monkeypatch, tmp_path):
+def toy(monkeypatch, toy):
     claims.all()
     monkeypatch.setattr("layernorm.lab.claims.registry._registry", {})
-    monkeypatch.setattr("layernorm.lab.claims.verdicts.FILE", tmp_path / "verdicts.json")
-    toy_experiment.use(monkeypatch, tmp_path)
-    return tmp_path
+    monkeypatch.setattr("layernorm.lab.claims.verdicts.FILE", toy / "verdicts.json")
+    return toy
 
 
 def declared(id: str, check, kind: str = "property"):

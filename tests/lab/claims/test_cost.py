@@ -87,13 +87,11 @@ def test_the_fastest_implementation_counts(recorded):
 
 
 @pytest.mark.parametrize(
-    ("ratio", "verdict"),
-    [(1.05, "supported here"), (1.3, "opposite here"), (1.1, "inconclusive")],
+    ("ratio", "verdict"), [(1.05, "supported here"), (1.3, "opposite here"), (1.1, "inconclusive")]
 )
 def test_a_recurrent_update_costs_significantly_more_above_a_tenth(ratio, verdict, recorded):
-    recorded(
-        row("lstm", "layer/fused", LSTM, ratio, on=GPU), *mlps(1.3, 1.3, on=GPU)
-    )  # of another model
+    another_model = mlps(1.3, 1.3, on=GPU)
+    recorded(row("lstm", "layer/fused", LSTM, ratio, on=GPU), *another_model)
     assert claims.decide("no-significant-cost-per-step/recurrent_gpu").verdict == verdict
 
 

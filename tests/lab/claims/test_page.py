@@ -125,11 +125,8 @@ def test_links_lead_to_the_chapters_of_the_book():
     toc = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text(encoding="utf-8"))
     files = [c["file"] for part in toc["parts"] for c in part["chapters"]]
     chapters = {f.removeprefix("notebooks/") for f in files if f.startswith("notebooks/")}
-    assert set(page.PAGES.values()) == chapters - {
-        "side-paths",
-        "the-ledger",
-        "ten-implementations",
-    }
+    others = {"side-paths", "the-ledger", "ten-implementations"}
+    assert set(page.PAGES.values()) == chapters - others
 
 
 def test_the_address_with_a_number_leads_to_the_one_without():

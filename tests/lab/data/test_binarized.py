@@ -1,12 +1,11 @@
 """Binarized digits: their content, the one draw of MNIST's pixels, and Larochelle's text format."""
 
-import gzip
-import struct
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from lab.data import test_idx
 
 from layernorm.lab.data import binarized as module
 from layernorm.lab.data.binarized import binarized, enlarged, read_amat, sampled
@@ -58,11 +57,6 @@ def test_the_draw_is_the_same_wherever_it_is_made():
     assert sampled(gray, module.SEED).tolist() == [[[0, 1, 1, 0, 1, 1]]]
 
 
-def idx_file(path, array):
-    header = struct.pack(f">{1 + array.ndim}I", 2048 + array.ndim, *array.shape)
-    path.write_bytes(gzip.compress(header + array.tobytes()))
-
-
 @pytest.fixture
 def small_mnist(tmp_path, monkeypatch):
     """Files in the form of MNIST's: six pictures to train on, two more, three for the test."""
@@ -72,7 +66,7 @@ def small_mnist(tmp_path, monkeypatch):
         arrays.append(random.integers(0, 256, (count, 4, 4), dtype=np.uint8))
         arrays.append(np.zeros(count, np.uint8))
     for n, array in enumerate(arrays):
-        idx_file(tmp_path / str(n), array)
+        test_idx.write(tmp_path / str(n), 2048 + array.ndim, array.shape, array.tobytes())
     files = [SimpleNamespace(path=tmp_path / str(n)) for n in range(4)]
     monkeypatch.setattr(module, "MNIST", SimpleNamespace(fetch=lambda: files))
     monkeypatch.setattr(module, "TRAINING", 6)

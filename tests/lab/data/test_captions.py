@@ -47,17 +47,26 @@ def test_features_of_other_types_are_read_as_float32(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    ("change", "message"),
     [
-        (LINES[:-1], r"train\.txt:15: expected 5 captions for each of the 3 images in train\.npy, "
-                     r"15 lines, got 14"),
-        ([*LINES, "one more"], r"train\.txt:16: expected 5 captions .* got 16"),
-        ([*LINES[:6], " ", *LINES[7:]], r"train\.txt:7: expected a caption, got an empty line"),
+        ({"lines": LINES[:-1]}, r"train\.txt:15: expected 5 captions for each of the 3 images in "
+                                r"train\.npy, 15 lines, got 14"),
+        ({"lines": [*LINES, "one more"]}, r"train\.txt:16: expected 5 captions .* got 16"),
+        ({"lines": [*LINES[:6], " ", *LINES[7:]]},
+         r"train\.txt:7: expected a caption, got an empty line"),
+        ({"features": FEATURES[0]},
+         r"train\.npy: expected features of shape \(images, units\), got \(4,\)"),
+        ({"features": FEATURES[:0]}, r"expected features of shape \(images, units\), got \(0, 4\)"),
+        ({"features": np.where(FEATURES == 6, np.nan, FEATURES)},
+         r"train\.npy: expected finite numbers, image 1 \(from 0\) has others"),
+        ({"features": FEATURES.astype(complex)}, "expected real numbers, got complex128"),
+        ({"features": FEATURES.astype(str)}, "expected real numbers, got <U32"),
+        ({"features": np.array([{}], dtype=object)}, "expected a whole"),  # not unpickled
     ],
 )  # fmt: skip
-def test_wrong_captions_are_refused_with_their_line(lines, message, tmp_path):
+def test_wrong_captions_and_features_are_refused_by_name(change, message, tmp_path):
     with pytest.raises(CaptionError, match=message):
-        captions.read(order_embedding(tmp_path, lines=lines), "train")
+        captions.read(order_embedding(tmp_path, **change), "train")
 
 
 def test_bytes_that_are_no_utf8_are_refused_with_their_line(tmp_path):
@@ -70,40 +79,12 @@ def test_bytes_that_are_no_utf8_are_refused_with_their_line(tmp_path):
         captions.read(tmp_path, "train")
 
 
-def _nan():
-    features = FEATURES.copy()
-    features[1, 2] = np.nan
-    return features
-
-
-@pytest.mark.parametrize(
-    ("features", "message"),
-    [
-        (FEATURES[0], r"train\.npy: expected features of shape \(images, units\), got \(4,\)"),
-        (FEATURES[:0], r"expected features of shape \(images, units\), got \(0, 4\)"),
-        (_nan(), r"train\.npy: expected finite numbers, image 1 \(from 0\) has others"),
-        (FEATURES.astype(complex), "expected real numbers, got complex128"),
-        (FEATURES.astype(str), "expected real numbers, got <U32"),
-    ],
-)
-def test_wrong_features_are_refused(features, message, tmp_path):
-    with pytest.raises(CaptionError, match=message):
-        captions.read(order_embedding(tmp_path, features), "train")
-
-
 @pytest.mark.parametrize("cut", [0, 40, 150])
 def test_a_truncated_feature_file_is_refused(cut, tmp_path):
     order_embedding(tmp_path)
     path = tmp_path / "images" / "10crop" / "train.npy"
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(CaptionError, match=r"train\.npy: expected a whole \.npy file of numbers"):
-        captions.read(tmp_path, "train")
-
-
-def test_objects_are_not_unpickled(tmp_path):
-    order_embedding(tmp_path)
-    np.save(tmp_path / "images" / "10crop" / "train.npy", np.array([{}], dtype=object))
-    with pytest.raises(CaptionError, match="expected a whole"):
         captions.read(tmp_path, "train")
 
 

@@ -13,9 +13,8 @@ import torch
 from layernorm.lab import data
 from layernorm.lab.data.pinned import Pinned
 
-module = sys.modules[
-    "layernorm.lab.data.cifar10"
-]  # the name layernorm.lab.data.cifar10 is the function
+# The name layernorm.lab.data.cifar10 is the function.
+module = sys.modules["layernorm.lab.data.cifar10"]
 MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
 NAMES = [f"cifar-10-batches-bin/data_batch_{n}.bin" for n in (1, 2, 3, 4, 5)]
 NAMES.append("cifar-10-batches-bin/test_batch.bin")

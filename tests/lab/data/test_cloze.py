@@ -172,7 +172,7 @@ BY_HAND = {  # passage, question: what the strategies answer, and the chance of 
         "@placeholder sold boats": ("@entity3", "@entity3", "@entity3", 1),
     },
     "they sold bread . they sold boats . they built bread .": {
-        "@placeholder sold boats": (None, None, None, 1 / 4),
+        "@placeholder sold boats": (None, None, None, 1 / 4)
     },
 }
 CASES = [(p, q, *rest) for p, questions in BY_HAND.items() for q, rest in questions.items()]

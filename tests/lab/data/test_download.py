@@ -118,8 +118,7 @@ def test_two_bad_mirrors_leave_nothing_and_say_what_to_do(server, cache, behavio
 
 
 @pytest.mark.parametrize(
-    ("behavior", "body"),
-    [("corrupt", CORRUPT), ("cut-without-length", CONTENT[:HALF])],
+    ("behavior", "body"), [("corrupt", CORRUPT), ("cut-without-length", CONTENT[:HALF])]
 )
 def test_a_wrong_download_is_named_with_expected_and_actual_hash(server, cache, behavior, body):
     with pytest.raises(OSError, match=r"file\.gz") as error:

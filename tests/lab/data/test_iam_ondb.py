@@ -75,42 +75,29 @@ def test_where_it_is_looked_for(monkeypatch, tmp_path):
         load(5)
 
 
+NO_XML = "not the XML of a line's strokes: "
+
+
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("which", "content", "message"),
     [
-        ("<WhiteboardCaptureSession><StrokeSet>", "not the XML of a line's strokes: ParseError"),
-        ("", "not the XML of a line's strokes: ParseError"),
-        (xml([]), "has no strokes"),
-        (xml([TWO[0], []]), "stroke 2 has no points"),
-        (
-            XML.format('<Stroke><Point x="1"/></Stroke>'),
-            "not the XML of a line's strokes: KeyError",
-        ),
-        (xml([[(1, "two")]]), "not the XML of a line's strokes: ValueError"),
-        (xml([[(1, "nan")]]), "has a coordinate that is not a finite number"),
+        (strokes, "<WhiteboardCaptureSession><StrokeSet>", NO_XML + "ParseError"),
+        (strokes, "", NO_XML + "ParseError"),
+        (strokes, xml([]), "has no strokes"),
+        (strokes, xml([TWO[0], []]), "stroke 2 has no points"),
+        (strokes, XML.format('<Stroke><Point x="1"/></Stroke>'), NO_XML + "KeyError"),
+        (strokes, xml([[(1, "two")]]), NO_XML + "ValueError"),
+        (strokes, xml([[(1, "nan")]]), "has a coordinate that is not a finite number"),
+        (transcript, "no mark\n\nBy Trevor\n", "expected lines of text after a"),
+        (transcript, "OCR:\n\nBy\n\nCSR:\n\n", "expected lines of text after a"),
+        (transcript, None, "cannot be read: No such file"),
+        (lambda folder: folder / "testset_v.txt", "\n", "names no form"),
     ],
 )
-def test_broken_strokes_are_refused_with_the_files_name(folder, content, message):
-    file = strokes(folder)
-    file.write_text(content)
+def test_a_broken_or_missing_file_is_refused_by_name(folder, which, content, message):
+    file = which(folder)
+    file.unlink() if content is None else file.write_text(content)
     with pytest.raises(HandwritingError, match=re.escape(f"{file}: {message}")):
-        load(9, folder)
-
-
-@pytest.mark.parametrize("content", ["no mark\n\nBy Trevor\n", "OCR:\n\nBy\n\nCSR:\n\n"])
-def test_a_transcript_without_text_is_refused(folder, content):
-    file = transcript(folder)
-    file.write_text(content)
-    with pytest.raises(
-        HandwritingError, match=re.escape(f"{file}: expected lines of text after a")
-    ):
-        load(9, folder)
-
-
-def test_a_missing_transcript_is_refused(folder):
-    file = transcript(folder, "c01-009z")
-    file.unlink()
-    with pytest.raises(HandwritingError, match=re.escape(f"{file}: cannot be read: No such file")):
         load(9, folder)
 
 
@@ -124,10 +111,3 @@ def test_a_count_that_is_off_is_refused(folder, lines, files):
     with pytest.raises(HandwritingError, match=re.escape(message)) as refused:
         load(9, folder)
     assert f"has {files} files a01-000u-….xml" in str(refused.value)
-
-
-def test_a_list_without_forms_is_refused(folder):
-    file = folder / "testset_v.txt"
-    file.write_text("\n")
-    with pytest.raises(HandwritingError, match=re.escape(f"{file}: names no form")):
-        load(9, folder)

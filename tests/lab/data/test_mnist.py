@@ -12,9 +12,8 @@ import torch
 from layernorm.lab import data
 from layernorm.lab.data.pinned import Pinned
 
-module = sys.modules[
-    "layernorm.lab.data.mnist"
-]  # the name layernorm.lab.data.mnist is the function
+# The name layernorm.lab.data.mnist is the function.
+module = sys.modules["layernorm.lab.data.mnist"]
 MD5 = {
     "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
     "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
@@ -115,11 +114,8 @@ def test_the_real_files_have_the_published_md5_and_the_fixed_split():
     for file in files:
         assert hashlib.md5(file.path.read_bytes()).hexdigest() == MD5[file.file]
     splits = data.mnist()
-    assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [
-        55_000,
-        5_000,
-        10_000,
-    ]
+    counts = [len(part) for part in (splits.train, splits.validation, splits.test)]
+    assert counts == [55_000, 5_000, 10_000]
     assert splits.sha256 == data.DATASETS["mnist"].content
     assert splits.train.x.dtype == torch.float32
     assert (splits.train.x.min(), splits.train.x.max()) == (0, 1)

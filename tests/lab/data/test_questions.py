@@ -69,25 +69,21 @@ def test_line_ends_of_another_system_change_nothing(tmp_path):
     assert read(written(tmp_path, GOOD.rstrip("\n"))) == unix
 
 
+def answered(line):
+    return GOOD.replace("@entity1\n\n", f"{line}\n")
+
+
 LATIN = GOOD.encode().replace("é".encode(), b"\xe9")
+NO_MARKER = "7: the answer must be one marker like @entity3, got "
 BROKEN = {
     "empty": ("", "1: the address is missing: the file ends here"),
-    "no answer": (GOOD.replace("@entity1\n\n", "\n"), "8: the answer is missing: here the names"),
+    "no answer": (answered(""), "8: the answer is missing: here the names"),
     "cut off": (GOOD[: GOOD.index("@entity1\n\n")], "6: the answer is missing: the file ends here"),
     "no names": (GOOD[: GOOD.index("@entity0:")], "8: the names of the markers is missing"),
-    "not a marker": (
-        GOOD.replace("@entity1\n\n", "Bo\n\n"),
-        "7: the answer must be one marker like @entity3, got 'Bo'",
-    ),
-    "two answers": (
-        GOOD.replace("@entity1\n\n", "@entity1 @entity2\n\n"),
-        "7: the answer must be one marker like @entity3, got '@entity1 @entity2'",
-    ),
-    "two lines": (GOOD.replace("@entity1\n\n", "@entity1\n@entity2\n\n"), "8: expected one line"),
-    "elsewhere": (
-        GOOD.replace("@entity1\n\n", "@entity9\n\n"),
-        "7: the answer @entity9 is not in the text",
-    ),
+    "not a marker": (answered("Bo\n"), f"{NO_MARKER}'Bo'"),
+    "two answers": (answered("@entity1 @entity2\n"), f"{NO_MARKER}'@entity1 @entity2'"),
+    "two lines": (answered("@entity1\n@entity2\n"), "8: expected one line"),
+    "elsewhere": (answered("@entity9\n"), "7: the answer @entity9 is not in the text"),
     "no gap": (GOOD.replace("@placeholder", "who"), "5: the question has no @placeholder"),
     "no name": (GOOD.replace("@entity2:CNN", "@entity2"), "11: expected a marker and its name"),
     "named twice": (

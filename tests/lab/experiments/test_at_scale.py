@@ -3,11 +3,11 @@
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 
 import at_scale
 import pytest
+from apart import python
 
 from layernorm.lab import experiments
 from layernorm.lab.experiments.cluster import RETRIES
@@ -60,13 +60,8 @@ def test_operations_of_real_runs_are_counted():
 def test_empty_runs_are_handed_to_ray(tmp_path):
     """All of them end, or the command would fail."""
     own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 40, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, at_scale.__file__, "--ray", "30"],
-        env={**os.environ, **own, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = python(at_scale.__file__, "--ray", "30", env=os.environ | own | path, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     number = r"([0-9.]+)"
     said = rf"30 empty runs by Ray: {number} a second, {number} ms of .* {number} MB/1000 runs"

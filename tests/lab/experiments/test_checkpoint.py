@@ -16,9 +16,7 @@ OPTIONS = {"updates": 80, "evaluations": 8, "pythons": True}
 KILLED = -signal.SIGKILL
 
 
-@pytest.fixture(autouse=True)
-def toy(monkeypatch, tmp_path):
-    toy_experiment.use(monkeypatch, tmp_path)
+pytestmark = pytest.mark.usefixtures("toy")
 
 
 def config(arm="batch", **options):
@@ -107,13 +105,7 @@ def test_a_run_survives_being_killed_again_and_again(kill, finish):
 
 def interrupted(which=None):
     """A run that stopped after its checkpoint of update 50."""
-
-    def progress(step, metrics):
-        if step == 60:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(which or config(), checkpoint_seconds=0, progress=progress)
+    toy_experiment.stopped(60, which or config())
 
 
 def steps_of(which=None):

@@ -10,7 +10,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from lab.experiments import toy_experiment
+from apart import python
 from lab.experiments.nodes import Nodes
 from typer.testing import CliRunner
 
@@ -38,9 +38,7 @@ with_ray = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(autouse=True)
-def toy(monkeypatch, tmp_path):
-    toy_experiment.use(monkeypatch, tmp_path)
+pytestmark = pytest.mark.usefixtures("toy")
 
 
 @pytest.fixture(scope="module")
@@ -140,12 +138,8 @@ def test_a_run_that_fails_or_kills_its_worker_is_reported_alone(nodes, tmp_path)
     file = tmp_path / "command.py"
     file.write_text(COMMAND)
     words = ["sweep", "toy", "--profile", "faulty", "--cluster", nodes.address]
-    done = subprocess.run(
-        [sys.executable, file, *words],
-        env=nodes.env | {"LAYERNORM_RUNS": os.environ["LAYERNORM_RUNS"]},
-        capture_output=True,
-        text=True,
-    )
+    runs = {"LAYERNORM_RUNS": os.environ["LAYERNORM_RUNS"]}
+    done = python(file, *words, env=nodes.env | runs)
     assert done.returncode == 1
     failures = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
     said = {line.partition(" (log: ")[0].removeprefix("Error: ") for line in failures}
@@ -158,13 +152,9 @@ def test_a_run_that_fails_or_kills_its_worker_is_reported_alone(nodes, tmp_path)
 
 
 def refused(nodes, *words, **env):
-    done = subprocess.run(
-        [sys.executable, "-m", "layernorm", "sweep", "drift", "--profile", "book", *words],
-        env=nodes.env | env,
-        capture_output=True,
-        text=True,
-        cwd=nodes.folder,  # not that of the package
-    )
+    words = ("sweep", "drift", "--profile", "book", *words)
+    elsewhere = nodes.folder  # not that of the package
+    done = python("-m", "layernorm", *words, env=nodes.env | env, cwd=elsewhere)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     return line
@@ -173,10 +163,7 @@ def refused(nodes, *words, **env):
 @with_ray
 @pytest.mark.parametrize(
     ("words", "takes"),
-    [
-        (["--threads", "2"], "2 CPU, 0 GPU"),
-        (["--gpus", "0.5"], "1 CPU, 0.5 GPU"),
-    ],
+    [(["--threads", "2"], "2 CPU, 0 GPU"), (["--gpus", "0.5"], "1 CPU, 0.5 GPU")],
 )
 def test_runs_that_no_node_has_room_for_are_refused(nodes, words, takes):
     line = refused(nodes, "--cluster", nodes.address, *words)

@@ -16,15 +16,7 @@ from layernorm.lab.experiments import sweep as engine
 from layernorm.lab.experiments.planning import Sweep
 from layernorm.lab.experiments.run import train
 
-
-@pytest.fixture(autouse=True)
-def toy(monkeypatch, tmp_path):
-    toy_experiment.use(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def here(monkeypatch):
-    monkeypatch.setattr(engine, "_pool", toy_experiment.Here)
+pytestmark = pytest.mark.usefixtures("toy")
 
 
 def layernorm(*arguments):
@@ -92,13 +84,7 @@ def test_fresh_deletes_nothing_before_all_is_checked(tmp_path):
 
 def test_a_run_goes_on_from_its_checkpoint():
     config = get("toy").config("book", "layer", 0, learning_rate=0.02)
-
-    def stop(step, metrics):
-        if step == 20:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(config, checkpoint_seconds=0, progress=stop)
+    toy_experiment.stopped(20, config)
     result = run("--set", "learning_rate=0.02")
     assert [line.split(":")[0] for line in result.stderr.splitlines()] == [
         "update 20 of 30",

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from lab.experiments import toy_experiment
-from lab.experiments.toy_experiment import COMPARISONS, EXPERIMENT, MARGIN, Here
+from lab.experiments.toy_experiment import COMPARISONS, EXPERIMENT, MARGIN
 from typer.testing import CliRunner
 
 from layernorm.cli import app
@@ -22,23 +22,7 @@ MADE: dict[str, list] = {}  # the toy's sweeps, trained once
 OFF = {"the same": 0.0, "a small difference": 0.0009, "a large one": 0.0011}  # margin 0.01
 
 
-@pytest.fixture(autouse=True)
-def toy(monkeypatch, tmp_path):
-    toy_experiment.use(monkeypatch, tmp_path)
-    monkeypatch.setattr(engine, "_pool", Here)
-
-
-@pytest.fixture
-def trained(monkeypatch):
-    """The runs that are trained, as they are."""
-    done, train = [], run.train
-
-    def noted(config, **rest):
-        done.append((config.profile, config.arm, config.seed))
-        return train(config, **rest)
-
-    monkeypatch.setattr(run, "train", noted)
-    return done
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def older(record, off=0.0, metric="mean_test_nll"):

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from lab.experiments.toy_experiment import stopped
 
 from layernorm.lab import records
 from layernorm.lab.experiments import NAMES, STUDIES, compare, get, report
@@ -50,25 +51,15 @@ def test_every_arm_trains_and_has_what_is_judged(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_that_is_interrupted_goes_on_to_the_same_bits(name, tmp_path):
     """Also where batches are drawn one after another, and the run is in its second epoch."""
-
-    def stop(step, metrics):
-        if step == 3:
-            raise KeyboardInterrupt
-
     arms = get(name).profile("book").arms
     for arm in (arms[0], next((arm for arm in arms if "batch" in arm), arms[-1])):
         few = {"updates": 4, "evaluations": 4}
         for options in (few, {**few, "examples": 16, "batch_size": 8}):
             config = small(name, arm, **options)
-            with pytest.raises(KeyboardInterrupt):
-                train(config, device="cpu", root=tmp_path, checkpoint_seconds=0, progress=stop)
+            stopped(3, config, device="cpu", root=tmp_path)
             told: list[int] = []
-            again = train(
-                config,
-                device="cpu",
-                root=tmp_path,
-                progress=lambda step, _, told=told: told.append(step),
-            )
+            progress = lambda step, _, told=told: told.append(step)  # noqa: E731
+            again = train(config, device="cpu", root=tmp_path, progress=progress)
             assert told == [3, 4]
             assert again.result == train(config, device="cpu", save=False).result
 

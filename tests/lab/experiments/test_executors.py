@@ -4,13 +4,12 @@ import ast
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-from lab.experiments import toy_experiment
+from apart import python
 
 from layernorm.lab.experiments.planning import Sweep, finished
 from layernorm.lab.experiments.sweep import carry_out
@@ -53,10 +52,9 @@ def shown():
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_the_code_shown_gives_the_records_of_one_process(monkeypatch, tmp_path, name):
+def test_the_code_shown_gives_the_records_of_one_process(toy, tmp_path, name):
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed")
-    toy_experiment.use(monkeypatch, tmp_path)
     [code] = shown()[name]
     before, (there, here) = ENGINES[name]
     assert code.count(there) == 1
@@ -64,13 +62,7 @@ def test_the_code_shown_gives_the_records_of_one_process(monkeypatch, tmp_path, 
     code = textwrap.indent(code.replace(there, here), "    ")
     file.write_text(SCRIPT.format(before=before, shown=code))
     path = {"PYTHONPATH": os.pathsep.join(sys.path), "TOY_EXPERIMENT": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, file],
-        env=os.environ | path,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
+    done = python(file, env=os.environ | path, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     failed = ast.literal_eval(done.stdout.splitlines()[-1])
     assert [(arm, seed) for arm, seed, _ in failed] == [("broken", 0), ("broken", 1)]

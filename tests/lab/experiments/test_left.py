@@ -10,10 +10,7 @@ from layernorm.lab.experiments import run
 from layernorm.lab.experiments.left import Left
 from layernorm.lab.experiments.planning import Sweep
 
-
-@pytest.fixture(autouse=True)
-def toy(monkeypatch, tmp_path):
-    toy_experiment.use(monkeypatch, tmp_path)
+pytestmark = pytest.mark.usefixtures("toy")
 
 
 def a_record():

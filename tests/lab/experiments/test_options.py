@@ -14,10 +14,7 @@ from layernorm.lab.experiments.experiment import Profile
 from layernorm.lab.experiments.options import Options, assigned, make
 from layernorm.lab.experiments.planning import Sweep
 
-
-@pytest.fixture(autouse=True)
-def toy(monkeypatch, tmp_path):
-    toy_experiment.use(monkeypatch, tmp_path)
+pytestmark = pytest.mark.usefixtures("toy")
 
 
 def deep(levels):
@@ -43,10 +40,7 @@ REFUSED = {
     "too few": ({"batch_size": 0}, "batch_size: the value should be greater than or equal to 1"),
     "too many": ({"updates": 10**24}, "should be less than or equal to 1000000000, got 1"),
     "too large": ({"hidden": [10**12]}, "hidden.0: the value should be less than or equal to 10"),
-    "too often": (
-        {"updates": 10**9, "evaluations": 10**6},
-        "at most 100000, as all are kept",
-    ),
+    "too often": ({"updates": 10**9, "evaluations": 10**6}, "at most 100000, as all are kept"),
     "too long to show": ({"updates": "x" * 10**6}, "got 'xxxxxxxxxxxx...xxxxxxxxxxxxx'"),
     "too deep": ({"hidden": deep(500)}, "recursion limit exceeded"),
     "far too deep": ({"hidden": deep(10**5)}, "options must be numbers, strings, lists or None"),

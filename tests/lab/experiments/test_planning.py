@@ -12,10 +12,7 @@ from layernorm.lab.experiments.contrasts import Gate
 from layernorm.lab.experiments.experiment import TUNING_SEED
 from layernorm.lab.experiments.planning import Sweep, ranked, used
 
-
-@pytest.fixture(autouse=True)
-def toy(monkeypatch, tmp_path):
-    toy_experiment.use(monkeypatch, tmp_path)
+pytestmark = pytest.mark.usefixtures("toy")
 
 
 @pytest.fixture
@@ -70,27 +67,15 @@ GRIDS = {
     "inside": ({0.001: 3, 0.01: 1, 0.1: 2}, [[0.001, 0.01, 0.1]], 0.01),
     "low edge": ({0.001: 2, 0.01: 3, 0.1: 3, 1e-4: 2.5}, [[0.001, 0.01, 0.1], [1e-4]], 0.001),
     "high edge": ({0.001: 3, 0.01: 3, 0.1: 2, 1.0: 4}, [[0.001, 0.01, 0.1], [1.0]], 0.1),
-    "better and better": (
-        {0.001: 4, 0.01: 3, 0.1: 2, 1.0: 1, 10.0: 0.5, 100.0: 0.1},
-        [[0.001, 0.01, 0.1], [1.0], [10.0], [100.0]],
-        100.0,
-    ),
-    "lower and lower": (
-        {0.001: 2, 0.01: 3, 0.1: 3, 1e-4: 1, 1e-5: 0.5, 1e-6: 0.6},
-        [[0.001, 0.01, 0.1], [1e-4], [1e-5], [1e-6]],
-        1e-5,
-    ),
-    "all diverged": (
-        dict.fromkeys((0.001, 0.01, 0.1, 1e-4, 1e-5, 1e-6), math.inf),
-        [[0.001, 0.01, 0.1], [1e-4], [1e-5], [1e-6]],
-        1e-6,
-    ),
-    "most diverged": (
-        {0.001: math.inf, 0.01: math.inf, 0.1: math.inf, 1e-4: 1, 1e-5: 2},
-        [[0.001, 0.01, 0.1], [1e-4], [1e-5]],
-        1e-4,
-    ),
-}
+    "better and better": ({0.001: 4, 0.01: 3, 0.1: 2, 1.0: 1, 10.0: 0.5, 100.0: 0.1},
+                          [[0.001, 0.01, 0.1], [1.0], [10.0], [100.0]], 100.0),
+    "lower and lower": ({0.001: 2, 0.01: 3, 0.1: 3, 1e-4: 1, 1e-5: 0.5, 1e-6: 0.6},
+                        [[0.001, 0.01, 0.1], [1e-4], [1e-5], [1e-6]], 1e-5),
+    "all diverged": (dict.fromkeys((0.001, 0.01, 0.1, 1e-4, 1e-5, 1e-6), math.inf),
+                     [[0.001, 0.01, 0.1], [1e-4], [1e-5], [1e-6]], 1e-6),
+    "most diverged": ({0.001: math.inf, 0.01: math.inf, 0.1: math.inf, 1e-4: 1, 1e-5: 2},
+                      [[0.001, 0.01, 0.1], [1e-4], [1e-5]], 1e-4),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", GRIDS)

@@ -19,10 +19,7 @@ from layernorm.lab import records
 from layernorm.lab.experiments import checkpoint, get, machine
 from layernorm.lab.experiments.run import CHECK_EVERY, Trainer, train
 
-
-@pytest.fixture(autouse=True)
-def toy(monkeypatch, tmp_path):
-    toy_experiment.use(monkeypatch, tmp_path)
+pytestmark = pytest.mark.usefixtures("toy")
 
 
 def config(arm="batch", seed=0, **options):

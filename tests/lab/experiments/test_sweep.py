@@ -16,6 +16,7 @@ from functools import partial
 
 import pytest
 import torch
+from apart import python
 from lab.experiments import toy_experiment
 from lab.experiments.toy_experiment import Here
 
@@ -25,16 +26,7 @@ from layernorm.lab.experiments import sweep as engine
 from layernorm.lab.experiments.planning import Sweep, finished
 from layernorm.lab.experiments.sweep import carry_out, live, rates
 
-
-@pytest.fixture(autouse=True)
-def toy(monkeypatch, tmp_path):
-    toy_experiment.use(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def here(monkeypatch):
-    monkeypatch.setattr(engine, "_pool", Here)
-    return Here
+pytestmark = pytest.mark.usefixtures("toy")
 
 
 def by_name(outcome):
@@ -82,34 +74,26 @@ def test_a_sweep_tunes_runs_and_is_then_done(here):
     assert not list(records.path(get("toy").document(sweep.wanted({})[0])).parent.glob("*.log"))
 
 
-def test_what_is_done_is_not_run_again(here, monkeypatch):
+def test_what_is_done_is_not_run_again(here, trained):
     sweep = Sweep("toy", "plain", ("none", "layer"), (0, 1), by_heart=False)
     first = carry_out(replace(sweep, seeds=(0,)))
-    trained = []
-    train = run.train
-    monkeypatch.setattr(
-        run, "train", lambda c, **rest: trained.append((c.arm, c.seed)) or train(c, **rest)
-    )
+    trained.clear()
     both = carry_out(sweep)
-    assert trained == [("none", 1), ("layer", 1)]
+    assert trained == [("plain", "none", 1), ("plain", "layer", 1)]
     assert {key: both.done[key] for key in first.done} == first.done
     carry_out(sweep)
     assert len(trained) == 2
 
 
-def test_what_is_stale_is_made_again_if_asked(here, monkeypatch):
+def test_what_is_stale_is_made_again_if_asked(here, trained, monkeypatch):
     sweep = Sweep("toy", "plain", ("none", "layer"), (0, 1), by_heart=False)
     done = carry_out(sweep).done
-    trained = []
-    train = run.train
-    monkeypatch.setattr(
-        run, "train", lambda c, **rest: trained.append((c.arm, c.seed)) or train(c, **rest)
-    )
+    trained.clear()
     monkeypatch.setattr(records, "stale", lambda run: run.config["arm"] == "none" and "Toy")
     assert carry_out(sweep).done == done
     assert trained == []
     assert carry_out(sweep, anew=True).done.keys() == done.keys()
-    assert trained == [("none", 0), ("none", 1)]
+    assert trained == [("plain", "none", 0), ("plain", "none", 1)]
 
 
 def test_tuning_that_is_published_counts_as_done(here, tmp_path):
@@ -123,20 +107,16 @@ def test_tuning_that_is_published_counts_as_done(here, tmp_path):
     assert not (tmp_path / "runs" / "toy" / "book_tuning").exists()
 
 
-def test_live_keeps_nothing_and_takes_the_published_rates(here, tmp_path, monkeypatch):
+def test_live_keeps_nothing_and_takes_the_published_rates(here, trained, tmp_path):
     sweep = Sweep("toy", "book", ("none", "layer"))
     as_here = torch.get_num_threads()  # on which last bits may depend
     outcome = carry_out(sweep, threads=as_here, root=tmp_path / "elsewhere")
     published = tmp_path / "published"
     records.publish([tmp_path / "elsewhere"], folder=published)
     before = set(tmp_path.rglob("*"))
-    trained = []
-    train = run.train
-    monkeypatch.setattr(
-        run, "train", lambda c, **rest: trained.append(c.profile) or train(c, **rest)
-    )
+    trained.clear()
     found = live("toy", arms=("none", "layer"))
-    assert trained == ["book"] * 4  # made anew, though published
+    assert [profile for profile, *_ in trained] == ["book"] * 4  # made anew, though published
     assert [run.result for run in found] == [run.result for run in sweep.runs(outcome.done)]
     assert set(tmp_path.rglob("*")) == before
     short = live("toy", arms=["layer"], seeds=[5], updates=7)
@@ -354,14 +334,12 @@ def test_after_an_interruption_an_executor_is_left_without_jobs(tmp_path):
 
 
 def test_a_run_that_another_process_is_at_is_left_for_last_and_waited_for(
-    here, monkeypatch, capsys
+    here, trained, monkeypatch, capsys
 ):
     sweep = Sweep("toy", "plain", ("none",), by_heart=False)
-    first, second, third = sweep.wanted({})
+    first, *_ = sweep.wanted({})
     theirs = replace(run.train(first, save=False), timing={"seconds_per_update": 5.0})
-    trained = []
-    train = run.train
-    monkeypatch.setattr(run, "train", lambda c, **rest: trained.append(c) or train(c, **rest))
+    trained.clear()
     other = contextlib.ExitStack()
     other.enter_context(lock.held(lock.place(first)))
     other.callback(lambda: records.save(theirs))  # before it lets go
@@ -370,7 +348,7 @@ def test_a_run_that_another_process_is_at_is_left_for_last_and_waited_for(
     outcome = carry_out(sweep, workers=1, progress=lambda *about: names.append(about[2]))
     assert outcome.failed == {}
     assert names == ["none seed 1", "none seed 2", "none seed 0"]
-    assert trained == [second, third]
+    assert trained == [("plain", "none", 1), ("plain", "none", 2)]
     assert outcome.done[first.key()] == theirs
     said = "waiting for runs that another process is at: 1"
     assert capsys.readouterr().err.count(said) == 1
@@ -481,11 +459,7 @@ def test_without_locks_work_goes_on(tmp_path, monkeypatch):
 
 
 def test_a_record_made_on_another_disk_is_kept_here(tmp_path):
-    class Elsewhere(ThreadPoolExecutor):
-        def submit(self, work, config):
-            return super().submit(partial(work, root=tmp_path / "there"), config)
-
-    with Elsewhere(1) as pool:
+    with Apart(tmp_path / "there") as pool:
         carry_out(Sweep("toy", "plain", ("none",), (0,), by_heart=False), workers=pool)
     kept = [{p.name for p in (tmp_path / d).rglob("*.json")} for d in ("there", "runs")]
     assert kept[0] == kept[1]
@@ -552,12 +526,7 @@ def test_a_script_without_a_main_guard_is_told_what_to_do(tmp_path, guarded):
     if guarded:
         lines[-1] = f"if __name__ == '__main__':\n    {lines[-1]}"
     file.write_text("\n".join(lines))
-    done = subprocess.run(
-        [sys.executable, file],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-    )
+    done = python(file, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
     assert done.returncode == (0 if guarded else 1), done.stderr
     last = done.stderr.splitlines()[-1:] or [""]
     assert ("under `if __name__ == '__main__':`" in last[0]) == (not guarded)

@@ -4,6 +4,7 @@ it there, too; one of a cluster does if `TOY_EXPERIMENT` is set."""
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import random
@@ -23,6 +24,7 @@ from layernorm.lab.experiments.batches import Shuffled, generator
 from layernorm.lab.experiments.contrasts import Comparison, Comparisons, Margin, less
 from layernorm.lab.experiments.experiment import Experiment, Profile
 from layernorm.lab.experiments.options import Count, Options
+from layernorm.lab.experiments.run import train
 
 CASES = {"train": 40, "validation": 30, "test": 30}
 NORMS = {"none": nn.Identity, "layer": nn.LayerNorm, "batch": nn.BatchNorm1d}
@@ -158,19 +160,22 @@ class Here:
         return future
 
 
+def stopped(at: int, config, **how) -> None:
+    """Train until this update is told of; its readings before leave checkpoints."""
+
+    def progress(step, metrics):
+        if step == at:
+            raise KeyboardInterrupt
+
+    with contextlib.suppress(KeyboardInterrupt):
+        train(config, checkpoint_seconds=0, progress=progress, **how)
+        raise AssertionError(f"the run ended before update {at}")
+
+
 def register() -> None:
     """Make it known under its name to this process."""
     experiments.NAMES = tuple(dict.fromkeys((*experiments.NAMES, "toy")))
     sys.modules["layernorm.lab.experiments.toy.plan"] = sys.modules[__name__]
-
-
-def use(monkeypatch, tmp_path) -> None:
-    """Register it for one test, whose runs lie in its own folder; there are no published ones."""
-    monkeypatch.setattr(experiments, "NAMES", (*experiments.NAMES, "toy"))
-    monkeypatch.setitem(sys.modules, "layernorm.lab.experiments.toy.plan", sys.modules[__name__])
-    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
-    published = tmp_path / "published"
-    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: published)
 
 
 if multiprocessing.parent_process() is not None or "TOY_EXPERIMENT" in os.environ:

@@ -28,8 +28,7 @@ def broken(function, step):
                 case,
                 profile=step,
                 source=replace(
-                    case.source,
-                    implementations={**case.source.implementations, "triton": function},
+                    case.source, implementations={**case.source.implementations, "triton": function}
                 ),
             )
             for case in cases

@@ -48,18 +48,9 @@ def test_nothing_is_measured_twice_under_one_name(found):
     seen = {}
     for name, plan in found.items():
         for case in plan:
-            place = (
-                case.benchmark,
-                case.profile,
-                case.shape,
-                case.dtype,
-                case.mode,
-                repr(case.options),
-            )
-            assert seen.setdefault(place, case.implementations) == case.implementations, (
-                name,
-                case,
-            )
+            place = (case.benchmark, case.profile, case.shape, case.dtype, case.mode)
+            before = seen.setdefault((*place, repr(case.options)), case.implementations)
+            assert before == case.implementations, (name, case)
 
 
 def test_all_methods_and_the_recurrent_layers_are_there(found):
@@ -98,34 +89,22 @@ def row(name, seconds, mode="forward", shape=(4096, 1024), fraction=0.95, benchm
 @pytest.mark.parametrize(
     ("rows", "verdict"),
     [
-        (
-            [row("torch", 1.3), row("triton", 1.0), row("compile", 1.0)],
-            "95% of the roof; 1.30 times torch's speed; 1.00 times compile's speed",
-        ),
+        ([row("torch", 1.3), row("triton", 1.0), row("compile", 1.0)],
+         "95% of the roof; 1.30 times torch's speed; 1.00 times compile's speed"),
         ([row("triton", 1.0, fraction=0.94)], "94% of the roof (missed)"),
         ([row("triton", 1.0, "backward", fraction=0.86)], "86% of the roof"),
         ([row("triton", 1.0, "backward", fraction=0.84)], "84% of the roof (missed)"),
-        (
-            [row("torch", 1.1), row("triton", 1.0), row("quack", 0.98)],
-            "95% of the roof; 1.10 times torch's speed (missed); 0.98 times quack's speed (missed)",
-        ),
-        (
-            [row("torch", 1.7, "backward"), row("triton", 1.0, "backward")],
-            "95% of the roof; 1.70 times torch's speed (missed)",
-        ),
-        (
-            [row("torch", 1.0, shape=SMALL[0]), row("triton", 1.05, shape=SMALL[0])],
-            "1.05 of torch's time",
-        ),
-        (
-            [
-                row(name, seconds, shape=SMALL[0], benchmark="layer_graph")
-                for name, seconds in (("torch", 1.0), ("triton", 1.11))
-            ],
-            "1.11 of torch's time (missed)",
-        ),
+        ([row("torch", 1.1), row("triton", 1.0), row("quack", 0.98)],
+         "95% of the roof; 1.10 times torch's speed (missed); 0.98 times quack's speed (missed)"),
+        ([row("torch", 1.7, "backward"), row("triton", 1.0, "backward")],
+         "95% of the roof; 1.70 times torch's speed (missed)"),
+        ([row("torch", 1.0, shape=SMALL[0]), row("triton", 1.05, shape=SMALL[0])],
+         "1.05 of torch's time"),
+        ([row(name, seconds, shape=SMALL[0], benchmark="layer_graph")
+          for name, seconds in (("torch", 1.0), ("triton", 1.11))],
+         "1.11 of torch's time (missed)"),
     ],
-)
+)  # fmt: skip
 def test_verdicts(rows, verdict):
     (line,) = verdicts([*rows, replace(rows[0], implementation="apex", status="failed: ...")])
     where = f"{rows[0].benchmark} {rows[0].mode} {'x'.join(map(str, rows[0].shape))} bfloat16: "
@@ -135,17 +114,13 @@ def test_verdicts(rows, verdict):
 @pytest.mark.parametrize(
     ("seconds", "verdict"),
     [
-        (
-            {"torch": 1.36, "script": 10.1},
-            "1.47 of cuDNN's time, aim 1.5; 5.05 times script's speed",
-        ),
+        ({"torch": 1.36, "script": 10.1},
+         "1.47 of cuDNN's time, aim 1.5; 5.05 times script's speed"),
         ({"torch": 1.25}, "1.60 of cuDNN's time, aim 1.5, at first 2 (missed)"),
-        (
-            {"torch": 0.9, "script": 9.8},
-            "2.22 of cuDNN's time, aim 1.5 (missed); 4.90 times script's speed (missed)",
-        ),
+        ({"torch": 0.9, "script": 9.8},
+         "2.22 of cuDNN's time, aim 1.5 (missed); 4.90 times script's speed (missed)"),
     ],
-)
+)  # fmt: skip
 def test_verdicts_on_recurrent_layers(seconds, verdict):
     shape, options = (100, 64, 512, 512), {"kind": "lstm"}
     rows = [

@@ -4,12 +4,13 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 
 import pandas as pd
 import pytest
 import torch
-from lab.experiments import toy_experiment
+from lab.experiments.toy_experiment import stopped
 from typer.testing import CliRunner
 
 from layernorm.cli import app
@@ -23,10 +24,7 @@ CONFIG = {"experiment": "digits", "profile": "book", "arm": "layer", "method": "
 RESULT = {"curves": {"loss": {"step": [0, 9], "value": [2.5, 0.5]}}, "final": {"error": 3.0}}
 
 
-@pytest.fixture(autouse=True)
-def folders(tmp_path, monkeypatch):
-    toy_experiment.use(monkeypatch, tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("toy")
 
 
 def saved(**config):
@@ -126,14 +124,14 @@ def test_a_run_under_another_runs_name_is_not_believed():
     """As it was found: mnist printed convnet's numbers."""
     other, path = saved(experiment="convnet"), saved()
     shutil.copy(other, path)
-    with pytest.raises(RecordError) as error:
+    said = f"{path} holds the run of another name, convnet book layer seed 0"
+    with pytest.raises(RecordError, match=re.escape(said)):
         records.load("digits")
-    assert f"{path} holds the run of another name, convnet book layer seed 0" in str(error.value)
     moved = path.with_name(other.name)
     path.rename(moved)
-    with pytest.raises(RecordError) as error:
+    said = f"{moved} holds the run of {other}: move it there, or delete it"
+    with pytest.raises(RecordError, match=re.escape(said)):
         records.load("digits")
-    assert f"{moved} holds the run of {other}: move it there, or delete it" in str(error.value)
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
@@ -184,13 +182,7 @@ def config(seed=0):
 
 def interrupted(seed=0):
     """The checkpoint of a run that was stopped at its second reading."""
-
-    def stop(step, metrics):
-        if step == 20:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(config(seed), checkpoint_seconds=0, progress=stop)
+    stopped(20, config(seed))
     (file,) = [f for f in records.path(CONFIG).parents[2].rglob("*.checkpoint")
                if checkpoint.read(f)["run"] == f.stem]  # fmt: skip
     return file
@@ -200,26 +192,21 @@ def hashed(archive: bytes) -> bytes:
     return hashlib.sha256(archive).digest() + archive
 
 
-def state(**other):
-    def change(file):
-        checkpoint.write(file, {**checkpoint.read(file), **other})
+def rewritten(change):
+    """Changes what a checkpoint holds."""
+    return lambda file: checkpoint.write(file, change(checkpoint.read(file)))
 
-    return change
+
+def state(**other):
+    return rewritten(lambda there: {**there, **other})
 
 
 def without(name):
-    def change(file):
-        checkpoint.write(file, {k: v for k, v in checkpoint.read(file).items() if k != name})
-
-    return change
+    return rewritten(lambda there: {k: v for k, v in there.items() if k != name})
 
 
-def saying(done):
-    def change(file):
-        there = checkpoint.read(file)
-        checkpoint.write(file, {**there, "done": {**there["done"], **done}})
-
-    return change
+def saying(**done):
+    return rewritten(lambda there: {**there, "done": {**there["done"], **done}})
 
 
 def holding(value):
@@ -241,9 +228,9 @@ CHECKPOINTS = {
        for part in ("model", "optimizer", "generators", "done", "code")},
     **{f"no {part}": without(part) for part in ("model", "optimizer", "generators", "done")},
     "another network": state(model={"0.weight": torch.zeros(2, 2)}),
-    "null step": saying({"step": None}),
-    "no readings": saying({"steps": [], "rows": []}),
-    "more than it has": saying({"more": 1}),
+    "null step": saying(step=None),
+    "no readings": saying(steps=[], rows=[]),
+    "more than it has": saying(more=1),
 }  # fmt: skip
 
 

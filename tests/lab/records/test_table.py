@@ -35,12 +35,8 @@ def big(points: int, seed=0):
 
 
 @pytest.fixture(autouse=True)
-def published(tmp_path, monkeypatch):
-    """Own and published runs in folders of the test's own."""
-    monkeypatch.setenv("LAYERNORM_RUNS", str(tmp_path / "runs"))
-    folder = tmp_path / "published"
-    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: folder)
-    return folder
+def published(folders):
+    return folders / "published"
 
 
 def publish(*runs, **how):
@@ -167,11 +163,8 @@ def test_folders_can_be_published(published, tmp_path):
     for record in (run(seed=0), run(profile="long"), run(experiment="other")):
         records.save(record)
     files = records.publish([tmp_path / "runs"])
-    assert [file.name for file in files] == [
-        "digits-book.json",
-        "digits-long.json",
-        "other-book.json",
-    ]
+    assert [file.stem for file in files] == ["digits-book", "digits-long", "other-book"]
+    assert {file.suffix for file in files} == {".json"}
     (tmp_path / "empty").mkdir()
     with pytest.raises(RecordError, match="there is no run in"):
         records.publish([tmp_path / "empty"])

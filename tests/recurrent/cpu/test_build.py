@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from apart import python
 from recurrent.recurrent_fused import distance
 
 from layernorm.recurrent.cpu import binding, build
@@ -266,10 +267,7 @@ def alone(program: str, **environment) -> list[str]:
     entry in the list of users, as in many containers."""
     preamble = "import pwd\ndef unknown(user): raise KeyError(user)\npwd.getpwuid = unknown\n"
     found = str(Path(build.__file__).parents[3])
-    done = subprocess.run(
-        [sys.executable, "-c", preamble + program],
-        env={"PYTHONPATH": found} | environment, cwd="/", capture_output=True, text=True,
-    )  # fmt: skip
+    done = python("-c", preamble + program, env={"PYTHONPATH": found} | environment, cwd="/")
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 

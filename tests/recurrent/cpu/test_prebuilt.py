@@ -2,12 +2,12 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from apart import python
 from recurrent.recurrent_fused import F32, NETS, Case, agrees, as_exact
 
 from layernorm.cli import doctor
@@ -71,11 +71,8 @@ def test_the_variable_that_lowers_torchs_choice_lowers_ours(tmp_path):
         "import sys; from pathlib import Path; from layernorm.recurrent.cpu import build\n"
         "build.PREBUILT = Path(sys.argv[1]); print(build.prebuilt().name)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)],
-        env=os.environ | {"ATEN_CPU_CAPABILITY": "default", "CXX": ""},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    lower = os.environ | {"ATEN_CPU_CAPABILITY": "default", "CXX": ""}
+    done = python("-c", program, str(tmp_path), env=lower, check=True)
     assert done.stdout.strip() == build.library_name("baseline")
 
 
@@ -94,15 +91,9 @@ def test_a_library_of_other_sources_or_options_is_not_used(bare, tmp_path, monke
         build.load()
 
 
-def cut(path: Path) -> None:
-    path.write_text("")
-
-
-def remove_the_hash(path: Path) -> None:
-    path.with_suffix(".sha256").unlink()
-
-
-@pytest.mark.parametrize("damage", [cut, remove_the_hash])
+@pytest.mark.parametrize(
+    "damage", [lambda path: path.write_text(""), lambda path: path.with_suffix(".sha256").unlink()]
+)
 def test_a_damaged_library_is_not_loaded(bare, damage):
     """Loading a file that was cut off would end the process."""
     damage(stand_in(bare, build.instruction_set()))

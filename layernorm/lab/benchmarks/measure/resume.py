@@ -21,13 +21,7 @@ from typing import Any
 import torch
 
 from layernorm.lab import records
-from layernorm.lab.benchmarks.measure.case import (
-    MEASURED,
-    Case,
-    Poisoned,
-    Row,
-    failure,
-)
+from layernorm.lab.benchmarks.measure.case import MEASURED, Case, Poisoned, Row, failure
 from layernorm.lab.benchmarks.measure.recording import (
     configuration,
     from_record,

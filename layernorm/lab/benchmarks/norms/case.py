@@ -15,12 +15,7 @@ from layernorm.lab.benchmarks.measure.byte_model import MODES, traffic
 from layernorm.lab.benchmarks.measure.case import Case, Trial
 from layernorm.lab.benchmarks.measure.timing import Call
 from layernorm.lab.benchmarks.measure.words import one_of
-from layernorm.lab.benchmarks.norms.implementations import (
-    KERNELS,
-    NOT_PEERS,
-    OURS,
-    retained_graphs,
-)
+from layernorm.lab.benchmarks.norms.implementations import KERNELS, NOT_PEERS, OURS, retained_graphs
 from layernorm.lab.benchmarks.norms.operations import Function, Operation
 from layernorm.lab.benchmarks.norms.peers import MadeAnew
 

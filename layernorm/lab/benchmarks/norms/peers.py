@@ -263,10 +263,7 @@ PEERS = (
     Peer(
         "cudnn",
         "cudnn",
-        {
-            "layer": lambda m: _cudnn(m, "layernorm"),
-            "rms": lambda m: _cudnn(m, "rmsnorm"),
-        },
+        {"layer": lambda m: _cudnn(m, "layernorm"), "rms": lambda m: _cudnn(m, "rmsnorm")},
     ),
     Peer(
         "flash_attn",

@@ -148,11 +148,7 @@ class TrainingCase(Case):
 
 
 def plan(
-    models: str | None,
-    device: str,
-    quick: bool = False,
-    profile: str | None = None,
-    **fields: Any,
+    models: str | None, device: str, quick: bool = False, profile: str | None = None, **fields: Any
 ) -> Plan:
     """The plan that these words describe: models at each of their shapes; None: those that
     normalization makes a difference to; device "auto": a GPU if there is one.

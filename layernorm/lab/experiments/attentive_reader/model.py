@@ -302,9 +302,7 @@ class AttentiveReader:
         again = permuted(stories, self.entities, generator(PERMUTED))
         before, after = (answered(self.model, part)[1] for part in (stories, again))
         expected = permuted(
-            Stories(**{**vars(stories), "answers": before}),
-            self.entities,
-            generator(PERMUTED),
+            Stories(**{**vars(stories), "answers": before}), self.entities, generator(PERMUTED)
         )
         return {"moved_with_markers": 100 * float((expected.answers == after).double().mean())}
 

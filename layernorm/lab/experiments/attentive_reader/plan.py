@@ -359,11 +359,7 @@ EXPERIMENT = Experiment(
             learning_rates=RATES,
             options={"updates": 800, "evaluations": 16},
         ),
-        "standard": Profile(
-            *((), STANDARD),
-            learning_rates=RATES,
-            **TWO_STAGES,
-        ),
+        "standard": Profile(*((), STANDARD), learning_rates=RATES, **TWO_STAGES),
         "paper": Profile(tuple(ARMS), PAPER),
     },
     primary="mean_test_error",

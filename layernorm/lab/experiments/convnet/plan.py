@@ -302,13 +302,7 @@ EXPERIMENT = Experiment(
     select="validation_nll",
     averaged=("validation_nll", "test_nll", "train_nll"),
     comparisons=COMPARISONS,
-    overfit={
-        "examples": 32,
-        "batch_size": 32,
-        "updates": 300,
-        "evaluations": 5,
-        "watched": 200,
-    },
+    overfit={"examples": 32, "batch_size": 32, "updates": 300, "evaluations": 5, "watched": 200},
     original=Original(
         claim="Section 6.7: in ConvNets layer normalization learns faster than no normalization, "
         "and batch normalization does better than both.",

@@ -52,14 +52,7 @@ from pydantic import Field
 from layernorm.lab import records
 from layernorm.lab.analysis.curves import over_seconds
 from layernorm.lab.data.binarized import content
-from layernorm.lab.experiments.contrasts import (
-    Comparison,
-    Comparisons,
-    Gate,
-    Margin,
-    Said,
-    less,
-)
+from layernorm.lab.experiments.contrasts import Comparison, Comparisons, Gate, Margin, Said, less
 from layernorm.lab.experiments.draw.model import METHODS, Drawer
 from layernorm.lab.experiments.experiment import TUNING_SEED, Experiment, Original, Profile
 from layernorm.lab.experiments.options import Count, Options, Positive
@@ -179,8 +172,7 @@ NATS = Margin(
     "a hundredth of what pixels drawn by themselves cost, with which every run begins",
 )
 SECONDS = Margin(
-    *(2.0, "nats", "the mean of the test bound over the quicker arm's seconds"),
-    NATS.why,
+    *(2.0, "nats", "the mean of the test bound over the quicker arm's seconds"), NATS.why
 )
 AT_END = Margin(
     *(1.0, "nats", "the test bound where the validation bound is lowest"),

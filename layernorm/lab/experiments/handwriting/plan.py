@@ -287,13 +287,7 @@ EXPERIMENT = Experiment(
     averaged=("validation_nll", "test_nll"),
     comparisons=COMPARISONS,
     rate_of={arm: arm.split("-")[0].split("/")[0] for arm in ARMS if "-" in arm or "/" in arm},
-    overfit={
-        "points": 50,
-        "examples": 8,
-        "batch_size": 8,
-        "updates": 300,
-        "evaluations": 3,
-    },
+    overfit={"points": 50, "examples": 8, "batch_size": 8, "updates": 300, "evaluations": 3},
     original=Original(
         claim="Section 6.5: with layer normalization the network reaches a comparable likelihood "
         "much faster; long sequences and small batches benefit most.",

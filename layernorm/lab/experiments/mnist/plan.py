@@ -185,12 +185,7 @@ _OF = {  # the end of a comparison's name: metric, margin
 
 
 def _pairs(
-    claim: Said | None,
-    favored: str,
-    other: str,
-    *sizes: int,
-    of: str = "",
-    family: str = "primary",
+    claim: Said | None, favored: str, other: str, *sizes: int, of: str = "", family: str = "primary"
 ):
     """Two arms at these batch sizes, each a condition of the claim."""
     metric, margin = _OF[of]
@@ -416,12 +411,10 @@ EXPERIMENT = Experiment(
             ARMS, {128: 480, 4: 1800, 1: 2400}, {"evaluations": 12}, learning_rates=RATES
         ),
         "paper": _papers(
-            *((*_PAPERS, *_TENTH), 60, 0.1),
-            _figure_6("paper", 128, "batch/logits", 60),
+            *((*_PAPERS, *_TENTH), 60, 0.1), _figure_6("paper", 128, "batch/logits", 60)
         ),
         "paper_tenth": _papers(
-            *(_TENTH, 6, 1 / 6),
-            _figure_6("paper_tenth", 4, "batch/logits/unbiased", 6),
+            *(_TENTH, 6, 1 / 6), _figure_6("paper_tenth", 4, "batch/logits/unbiased", 6)
         ),
     },
     task=Mnist,

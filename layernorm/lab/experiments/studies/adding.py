@@ -120,12 +120,7 @@ EXPERIMENT = Experiment(
     question="Where should an LSTM be normalized to learn to add over a long lag?",
     arms={"none": COMMON, "rescaled": {"rescaled": True, **COMMON}}
     | {variant: {"method": "layer", "variant": variant, **COMMON} for variant in VARIANTS},
-    profiles={
-        "book": Profile(
-            learning_rates=RATES,
-            **TWO_STAGES,
-        )
-    },
+    profiles={"book": Profile(learning_rates=RATES, **TWO_STAGES)},
     primary="mean_test_loss",
     **ON_LAGS,
     comparisons=COMPARISONS,

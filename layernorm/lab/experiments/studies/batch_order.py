@@ -99,12 +99,7 @@ EXPERIMENT = Experiment(
         for order in ("shuffled", "sorted")
         for arm, options in _METHODS.items()
     },
-    profiles={
-        "book": Profile(
-            learning_rates=RATES,
-            **TWO_STAGES,
-        )
-    },
+    profiles={"book": Profile(learning_rates=RATES, **TWO_STAGES)},
     primary="test_error",
     tuned_on="validation_nll",
     **ON_DIGITS,

@@ -178,12 +178,7 @@ EXPERIMENT = Experiment(
     overfit_of_arm={
         f"{arm}-{size}": {"batch_size": min(32, size)} for arm in _METHODS for size in SIZES
     },
-    profiles={
-        "book": Profile(
-            learning_rates=RATES,
-            **TWO_STAGES,
-        )
-    },
+    profiles={"book": Profile(learning_rates=RATES, **TWO_STAGES)},
     primary="mean_test_nll",
     **ON_DIGITS,
     comparisons=COMPARISONS,

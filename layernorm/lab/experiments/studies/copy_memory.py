@@ -30,12 +30,7 @@ EXPERIMENT = Experiment(
     name="copy_memory",
     question="Where should an LSTM be normalized to learn to repeat symbols after a lag?",
     arms={arm: {**options, **CHANGED} for arm, options in adding.EXPERIMENT.arms.items()},
-    profiles={
-        "book": Profile(
-            learning_rates=RATES,
-            **TWO_STAGES,
-        )
-    },
+    profiles={"book": Profile(learning_rates=RATES, **TWO_STAGES)},
     primary="mean_test_loss",
     **ON_LAGS,
     comparisons=COMPARISONS,

@@ -43,11 +43,7 @@ def measured(arm: str, depth: int, seed: int, **options) -> dict[str, float]:
     loss = cross_entropy(model.output(model.norm(stream)).flatten(0, 1), targets)
     ends = [model.branches[i].f.out.weight for i in (-1, 1)]
     last, first = torch.autograd.grad(loss, ends)
-    return {
-        "last": last.norm().item(),
-        "first": first.norm().item(),
-        "stream": stream.var().item(),
-    }
+    return {"last": last.norm().item(), "first": first.norm().item(), "stream": stream.var().item()}
 
 
 def over_depth(

@@ -195,10 +195,7 @@ def frozen(
 
 
 def folded(
-    weight: Float[Tensor, "m d"],
-    gain: Float[Tensor, " d"],
-    bias: Float[Tensor, " d"],
-    sigma: float,
+    weight: Float[Tensor, "m d"], gain: Float[Tensor, " d"], bias: Float[Tensor, " d"], sigma: float
 ) -> tuple[Float[Tensor, "m d"], Float[Tensor, " m"]]:
     """The matrix and the bias that do what a frozen layer norm and then a matrix do:
     W diag(g) (I − 11ᵀ/d) / σ and W b."""

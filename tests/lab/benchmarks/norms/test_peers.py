@@ -239,15 +239,16 @@ FAKES = {
 
 @pytest.fixture
 def install(monkeypatch):
-    """Puts a peer's module, with these functions, where it is imported from."""
+    """Puts a peer's module, with these functions or its fake's, where it is imported from."""
 
-    def put(peer, functions):
+    def put(name, functions=None):
+        (peer,) = (peer for peer in PEERS if peer.name == name)
+        functions = functions or FAKES[name]
         parts = peer.module.split(".")
         for i in range(1, len(parts) + 1):
             monkeypatch.setitem(sys.modules, ".".join(parts[:i]), ModuleType(".".join(parts[:i])))
-        for name in dir(functions):
-            if not name.startswith("_"):
-                setattr(sys.modules[peer.module], name, getattr(functions, name))
+        for public in (each for each in dir(functions) if not each.startswith("_")):
+            setattr(sys.modules[peer.module], public, getattr(functions, public))
 
     monkeypatch.setattr(implementations, "_on_gpu", lambda device: True)
     stream = SimpleNamespace(cuda_stream=0)
@@ -276,22 +277,20 @@ def test_the_peers_are_those_of_the_issue():
 
 @pytest.mark.parametrize(("peer", "name"), OPERATIONS, ids=lambda v: getattr(v, "name", v))
 def test_an_installed_peer_is_called_as_its_library_wants(install, peer, name):
-    install(peer, FAKES[peer.name])
+    install(peer.name)
     assert status(name)[peer.name] == "measured"
     assert status(name, "forward")[peer.name] == "measured"
 
 
 def test_a_peer_with_another_signature_says_so(install):
-    (liger,) = (peer for peer in PEERS if peer.name == "liger")
-    install(liger, type("Other", (), {"liger_layer_norm": staticmethod(lambda x: x)}))
+    install("liger", type("Other", (), {"liger_layer_norm": staticmethod(lambda x: x)}))
     assert status("layer")["liger"].startswith("failed: TypeError")
     assert status("rms")["liger"].startswith("failed: AttributeError")
 
 
 def test_gradients_come_from_the_library_s_own_backward(install, monkeypatch):
-    (quack,) = (peer for peer in PEERS if peer.name == "quack")
-    install(quack, Quack)
-    module, real = sys.modules[quack.module], Quack.layernorm_bwd
+    install("quack")
+    module, real = sys.modules["quack.rmsnorm"], Quack.layernorm_bwd
     monkeypatch.setattr(module, "layernorm_bwd", lambda *a: (*real(*a)[:2], 2 * real(*a)[2]))
     assert status("layer")["quack"].startswith("wrong: ")
     monkeypatch.delattr(module, "layernorm_bwd")  # as in the versions before it had one
@@ -305,8 +304,7 @@ def test_gradients_come_from_the_library_s_own_backward(install, monkeypatch):
 def test_cudnn_keeps_statistics_where_a_gradient_is_to_come_alone(
     install, monkeypatch, name, moments
 ):
-    (cudnn,) = (peer for peer in PEERS if peer.name == "cudnn")
-    install(cudnn, Cudnn)
+    install("cudnn")
     made, real = [], Cudnn.pygraph._made
 
     def kept(self, compute, given, count):
@@ -322,8 +320,7 @@ def test_cudnn_keeps_statistics_where_a_gradient_is_to_come_alone(
 
 @pytest.mark.parametrize("name", ["layer", "rms"])
 def test_cudnns_gradients_are_gated(install, monkeypatch, name):
-    (cudnn,) = (peer for peer in PEERS if peer.name == "cudnn")
-    install(cudnn, Cudnn)
+    install("cudnn")
     real = _backward
     twice = lambda *given: (2 * real(*given)[0], *real(*given)[1:])  # noqa: E731
     monkeypatch.setitem(globals(), "_backward", twice)

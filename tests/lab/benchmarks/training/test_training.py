@@ -209,7 +209,7 @@ def test_the_command_shows_writes_records_and_goes_on(measured, folders):
     assert done.stdout.splitlines()[0].split()[:3] == ["model", "shape", "implementation"]
     rows = json.loads((folders / "rows.json").read_text())["rows"]
     assert [row["implementation"] for row in rows] == [
-        *("none", "layer/torch", "none", "layer/reference"),
+        *("none", "layer/torch", "none", "layer/reference")
     ]
     assert len(files(folders / "runs" / "bench_training" / "mine")) == 4
     again = CliRunner().invoke(app, call).stdout
