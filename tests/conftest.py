@@ -13,12 +13,12 @@ collect_ignore = ["library/made_up_method.py"]  # it adds a method to whoever im
 # Files and folders that take more than ten seconds of a processor. The others take some four
 # minutes together, collecting included.
 SLOW = [
+    "book/test_download.py",
     "book/test_readme.py",
     "kernels",
     "recurrent",
     "lab/analysis/test_parallel.py",
-    "lab/benchmarks/measure/test_resume.py",
-    "lab/benchmarks/recurrent",
+    "lab/benchmarks",
     "lab/claims/test_claims.py",
     "lab/claims/test_experiments.py",
     "lab/data/test_cloze.py",
@@ -27,6 +27,7 @@ SLOW = [
     "lab/records/test_offline.py",
     "lab/records/test_staleness.py",
     "lab/test_invariance_figure.py",
+    "library/test_made_up_method.py",
     "library/test_modules_graphs.py",
     "library/test_onnx.py",
 ]

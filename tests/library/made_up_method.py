@@ -1,7 +1,7 @@
 """A made-up method, added by the rows that CONTRIBUTING.md asks for, and where it is then found.
 
-`test_methods.py` runs this file in a process of its own, as a plugin that comes before every other
-import, so that the rows are there from the start as if they stood in `layernorm/methods.py`.
+`test_made_up_method.py` runs this file in a process of its own, as a plugin that comes before every
+other import, so that the rows are there from the start as if they stood in `layernorm/methods.py`.
 """
 
 import pytest

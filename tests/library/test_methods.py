@@ -1,7 +1,3 @@
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -142,15 +138,3 @@ def test_redrawn_weights_are_what_the_options_say():
 def test_bad_input_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_a_method_is_a_function_its_module_and_its_rows():
-    """Experiments, benchmarks, figures and SymPy find all that `made_up_method.py` adds."""
-    here = Path(__file__).parent
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "length"]
-    files = [here / "made_up_method.py", __file__]
-    found = subprocess.run(
-        [*command, "-p", "library.made_up_method", *files], capture_output=True, text=True
-    )
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert " passed" in found.stdout
