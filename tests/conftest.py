@@ -10,7 +10,7 @@ import pytest
 
 FOLDER = Path(__file__).parent
 collect_ignore = ["library/made_up_method.py"]  # it adds a method to whoever imports it
-# Files and folders that take more than ten seconds of a processor. The others take some four
+# Files and folders that take more than ten seconds of a processor. The others take two to three
 # minutes together, collecting included.
 SLOW = [
     "book/test_download.py",
