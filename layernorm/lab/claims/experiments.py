@@ -12,8 +12,8 @@ from layernorm.lab.claims import Finding, declare
 from layernorm.lab.claims.schema import EXPLORATORY, NOT_YET_TESTED
 from layernorm.lab.experiments import NAMES, get
 from layernorm.lab.experiments.compare import Verdicts, recorded
-from layernorm.lab.experiments.contrasts import Comparison, Comparisons, Said
-from layernorm.lab.experiments.judged import DEPENDS, INCONCLUSIVE, Judged, together
+from layernorm.lab.experiments.contrasts import SHARED, Comparison, Comparisons, Said
+from layernorm.lab.experiments.judged import DEPENDS, INCONCLUSIVE, SUPPORTED, Judged, together
 from layernorm.lab.experiments.report import share
 
 SAYS = {
@@ -28,7 +28,7 @@ def rule(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comparis
     scale = experiment.profile(plan.profile)
     plan = scale.comparisons or plan
     confidence = plan.confidence(rows[0].family, scale.arms)
-    count = round(0.05 / (1 - confidence))
+    count = round(SHARED / (1 - confidence))
     parts = [f"experiment {experiment.name}, profile {plan.profile}"]
     for margin in dict.fromkeys(row.margin for row in rows):
         names = " and ".join(row.name for row in rows if row.margin == margin)
@@ -62,7 +62,7 @@ def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> F
     own = [judged[row.name] for row in rows]
     verdict = together(one.verdict for one in own)
     problems = dict.fromkeys(one.problem for one in judged.values() if one.problem)
-    unmet = [name for name in said.given if judged[name].verdict != "supported here"]
+    unmet = [name for name in said.given if judged[name].verdict != SUPPORTED]
     reason = " ".join(problems) or None
     if unmet and not problems:
         reason = f"Not supported, which comes first: {' and '.join(unmet)}."

@@ -2,8 +2,8 @@
 
 They are no rows of a plan: a value is held against a level, not against another arm's, seeds were
 not planned for it, and what lies between two levels decides nothing. Intervals of a final metric of
-their arms decide, which join the primary family of the experiment's comparisons, by the same rule
-and the same gates.
+their arms decide, by the rule and the gates of comparisons. They are a family of their own, as
+narrow as if it shared its 5% with the experiment's primary comparisons.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from layernorm.lab.analysis.curves import final
 from layernorm.lab.analysis.statistics import interval
 from layernorm.lab.claims import Finding, declare
 from layernorm.lab.claims.checks import shared
+from layernorm.lab.claims.schema import NOT_YET_TESTED
 from layernorm.lab.experiments import compare, get
 from layernorm.lab.experiments.contrasts import SHARED
-from layernorm.lab.experiments.judged import stands
+from layernorm.lab.experiments.judged import INCONCLUSIVE, stands
 from layernorm.lab.experiments.studies.adding import guess
 
 if TYPE_CHECKING:
@@ -56,28 +57,29 @@ class Level:
         gates = ", or if an arm does not pass the experiment's gates" * self.gated
         return (
             f"experiment {self.experiment().name}, {', '.join(self.arms)}: {self.of}; supported if "
-            f"all intervals, at the level of the comparisons, lie {side}, opposite if {other}, "
+            f"all intervals, which share 5% with the primary comparisons, lie {side}, opposite if "
+            f"{other}, "
             f"inconclusive if one lies on neither side{gates}"
         )
 
     def finding(self, found: compare.Verdicts | None = None) -> Finding:
         """The verdict on the published runs, or on those given."""
         found = found or compare.recorded(self.experiment())
-        if found is None:
-            return Finding("not yet tested")
+        if found is None or not set(self.arms) <= set(found.frame.arm):
+            return Finding(NOT_YET_TESTED)
         if self.gated and (failed := found.gate(self.arms)):
-            return Finding("inconclusive", reason=failed)
+            return Finding(INCONCLUSIVE, reason=failed)
         values = {arm: self._values(found.frame, arm) for arm in self.arms}
         if lost := [arm for arm, of_arm in values.items() if not np.isfinite(of_arm).all()]:
-            return Finding("inconclusive", reason=f"A run of {' or '.join(lost)} diverged.")
+            return Finding(INCONCLUSIVE, reason=f"A run of {' or '.join(lost)} diverged.")
         primary = sum(row.family == "primary" for row in found.rows.values())
-        confidence = 1 - SHARED / (primary + len(self.arms))
+        confidence = 1 - SHARED / (primary + self._beside())
         bars = {arm: interval(of_arm, confidence) for arm, of_arm in values.items()}
         said = ", ".join(f"{arm} {bar:.3g}" for arm, bar in bars.items())
         seeds = next(iter(bars.values())).n
         return shared(
             (stands(bar.low, bar.high, self.between, self.says) for bar in bars.values()),
-            f"{self.of.capitalize()} ({seeds} seeds, {confidence:.2%} intervals): {said}.",
+            f"{self.of[0].upper()}{self.of[1:]} ({seeds} seeds, {confidence:.2%} intervals): {said}.",
             "Not all lie in one of the rule's ranges.",
             numbers={arm: bar.mean for arm, bar in bars.items()},
             table=tuple(
@@ -85,6 +87,11 @@ class Level:
                 for arm, bar in bars.items()
             ),
         )
+
+    def _beside(self) -> int:
+        """The intervals of all levels of the experiment."""
+        alike = (level for level in LEVELS if level.experiment().name == self.experiment().name)
+        return sum(len(level.arms) for level in alike)
 
     def _values(self, frame: DataFrame, arm: str) -> Series:
         options = frame.loc[frame.arm == arm, "options"].iloc[0]

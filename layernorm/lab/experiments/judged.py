@@ -11,6 +11,7 @@ from layernorm.lab.analysis.statistics import Interval
 from layernorm.lab.experiments.contrasts import Comparison
 
 SUPPORTED, OPPOSITE, NOT_BETTER = "supported here", "opposite here", "not better here"
+NO_DIFFERENCE = "no difference here"
 INCONCLUSIVE, DEPENDS = "inconclusive", "depends"
 EXPLORATORY = "exploratory"  # shown with its interval, and no verdict
 
@@ -22,7 +23,7 @@ def verdict(low: float, high: float, margin: float, says: str = "better") -> str
     if high < -margin or (high <= margin and says == "not worse"):
         return SUPPORTED
     if -margin <= low and high <= margin:
-        return SUPPORTED if says == "same" else "no difference here"
+        return SUPPORTED if says == "same" else NO_DIFFERENCE
     return NOT_BETTER if low >= -margin and says == "better" else INCONCLUSIVE
 
 
@@ -37,7 +38,7 @@ def together(verdicts: Iterable[str]) -> str:
     found = set(verdicts)
     if len(found) == 1 or INCONCLUSIVE in found:
         return INCONCLUSIVE if INCONCLUSIVE in found else found.pop()
-    one_side = found in ({NOT_BETTER, "no difference here"}, {NOT_BETTER, OPPOSITE})
+    one_side = found in ({NOT_BETTER, NO_DIFFERENCE}, {NOT_BETTER, OPPOSITE})
     return NOT_BETTER if one_side else DEPENDS
 
 

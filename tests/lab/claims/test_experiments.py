@@ -315,6 +315,16 @@ def test_a_level_is_reached_by_all_arms_or_it_is_not(level, made):
     assert decided(good, *level.arms).verdict == (
         "inconclusive" if level.gated else "supported here"
     )
+    made(level.experiment(), [arm for arm in level.experiment().arms if arm != level.arms[0]])
+    assert claims.decide(level.id).verdict == "not yet tested"
+
+
+def test_levels_of_one_experiment_count_each_other(made):
+    """ConvNets have six primary comparisons and two levels of three arms: twelve share 5%."""
+    runs = made(get("convnet"), tuple(get("convnet").arms))
+    for level in levels.LEVELS[-2:]:
+        runs.values |= {(arm, level.metric): 0.1 for arm in level.arms}
+        assert "99.58% intervals" in claims.decide(level.id).evidence
 
 
 def test_the_times_of_an_update_decide_by_their_range_over_batch_sizes(monkeypatch):
