@@ -79,7 +79,8 @@ class Level:
         seeds = next(iter(bars.values())).n
         return shared(
             (stands(bar.low, bar.high, self.between, self.says) for bar in bars.values()),
-            f"{self.of[0].upper()}{self.of[1:]} ({seeds} seeds, {confidence:.2%} intervals): {said}.",
+            f"{self.of[0].upper()}{self.of[1:]} "
+            f"({seeds} seeds, {confidence:.2%} intervals): {said}.",
             "Not all lie in one of the rule's ranges.",
             numbers={arm: bar.mean for arm, bar in bars.items()},
             table=tuple(

@@ -141,8 +141,8 @@ class Verdicts(Mapping[str, Judged]):
         if failed := self.gate(row.arms, frame):
             return replace(one, problem=failed)
         if not finite:
-            infinite = f"A run of {' or '.join(row.arms)} diverged or has no finite value."
-            return replace(one, problem=infinite)
+            lost = f"A run of {' or '.join(row.arms)} diverged"
+            return replace(one, problem=f"{lost}, or its curve never reached the level.")
         if row.plateau and not _signs_agree(one, values):
             disagree = f"An exact sign-flip test of at least {SIGNS} seeds does not agree."
             return replace(one, problem=disagree)

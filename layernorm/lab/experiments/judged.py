@@ -69,6 +69,11 @@ class Judged:
             return EXPLORATORY
         return INCONCLUSIVE if self.problem else self._at(self.row.margin.size)
 
+    @property
+    def decided(self) -> bool:
+        """Whether its interval gives its verdict."""
+        return not self.problem and self.row.family != EXPLORATORY
+
     def _at(self, margin: float) -> str:
         return verdict(self.difference.low, self.difference.high, margin, self.row.says)
 
@@ -81,14 +86,14 @@ class Judged:
 
     def reach(self) -> str:
         """`margins` in words; "" where there is no verdict."""
-        if self.problem or self.verdict == EXPLORATORY:
+        if not self.decided:
             return ""
         low, high = self.margins()
         return f"{low:.3g} to " + (f"{high:.3g}" if high < math.inf else "any")
 
     def notes(self) -> list[str]:
         """The margins of this verdict; of an open one also its sign, and what may still be."""
-        if self.problem or self.verdict == EXPLORATORY:
+        if not self.decided:
             return []
         m, d = self.row.margin.size, self.difference
         low, high = self.margins()

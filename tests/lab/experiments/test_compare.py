@@ -215,7 +215,7 @@ def test_where_seeds_agree_the_resolution_is_the_half_width():
     assert [found(a).verdict for a in (0.5, 0.9, 1.3)] == [SUPPORTED, OPEN, SAME]
 
 
-INFINITE = "A run of a or b diverged or has no finite value."
+INFINITE = "A run of a or b diverged, or its curve never reached the level."
 
 
 @pytest.mark.parametrize(

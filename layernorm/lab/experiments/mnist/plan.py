@@ -437,11 +437,6 @@ EXPERIMENT = Experiment(
         seeds="not said",
         result="figure 6: curves, without numbers or intervals",
         shown=("hidden", "activation", "batch_size"),
-        rows=(
-            "layer - batch/logits, batch 128",
-            "layer - batch/logits/unbiased, batch 4",
-            "cost of batch 4, layer - batch",
-            "layer - rescaled, batch 128",
-        ),
+        rows=_PRIMARY,
     ),
 )
