@@ -18,7 +18,7 @@ from layernorm.lab.records import Record
 
 Rates = Mapping[str, list[float]]  # by arm: its own, the next best one; empty before they are known
 Tried = Mapping[str, Collection[float]]  # by arm
-EXTENSIONS = 3  # how often a grid of learning rates grows where an edge wins
+EXTENSIONS = 6  # how often a grid of learning rates grows where an edge wins
 
 
 @dataclass(frozen=True)

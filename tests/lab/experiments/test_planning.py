@@ -67,19 +67,19 @@ GRIDS = {
     "inside": ({0.001: 3, 0.01: 1, 0.1: 2}, [[0.001, 0.01, 0.1]], 0.01),
     "low edge": ({0.001: 2, 0.01: 3, 0.1: 3, 1e-4: 2.5}, [[0.001, 0.01, 0.1], [1e-4]], 0.001),
     "high edge": ({0.001: 3, 0.01: 3, 0.1: 2, 1.0: 4}, [[0.001, 0.01, 0.1], [1.0]], 0.1),
-    "better and better": ({0.001: 4, 0.01: 3, 0.1: 2, 1.0: 1, 10.0: 0.5, 100.0: 0.1},
-                          [[0.001, 0.01, 0.1], [1.0], [10.0], [100.0]], 100.0),
+    "better and better": ({10.0**n: -n for n in range(-3, 6)},
+                          [[0.001, 0.01, 0.1], *([10.0**n] for n in range(6))], 1e5),
     "lower and lower": ({0.001: 2, 0.01: 3, 0.1: 3, 1e-4: 1, 1e-5: 0.5, 1e-6: 0.6},
                         [[0.001, 0.01, 0.1], [1e-4], [1e-5], [1e-6]], 1e-5),
-    "all diverged": (dict.fromkeys((0.001, 0.01, 0.1, 1e-4, 1e-5, 1e-6), math.inf),
-                     [[0.001, 0.01, 0.1], [1e-4], [1e-5], [1e-6]], 1e-6),
+    "all diverged": (dict.fromkeys((float(f"1e-{n}") for n in range(1, 10)), math.inf),
+                     [[0.001, 0.01, 0.1], *([float(f"1e-{n}")] for n in range(4, 10))], 1e-9),
     "most diverged": ({0.001: math.inf, 0.01: math.inf, 0.1: math.inf, 1e-4: 1, 1e-5: 2},
                       [[0.001, 0.01, 0.1], [1e-4], [1e-5]], 1e-4),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", GRIDS)
-def test_a_grid_grows_where_its_edge_is_best_at_most_three_times(case, plan):
+def test_a_grid_grows_where_its_edge_is_best_at_most_six_times(case, plan):
     values, tried, chosen = GRIDS[case]
     plan("book", learning_rates=(0.1, 0.001, 0.01), arms=("none",))
     assert tuned(by_rate(values)) == (tried, chosen)
@@ -88,8 +88,8 @@ def test_a_grid_grows_where_its_edge_is_best_at_most_three_times(case, plan):
 def test_a_new_rate_keeps_the_distance_of_its_neighbors_in_two_digits(plan):
     plan("book", learning_rates=(1e-4, 3e-4), arms=("none",))
     tried, chosen = tuned(lambda config: ran(config, config.options.learning_rate))
-    assert tried == [[1e-4, 3e-4], [3.3e-5], [1.1e-5], [3.7e-6]]
-    assert chosen == 3.7e-6
+    assert tried == [[1e-4, 3e-4], [3.3e-5], [1.1e-5], [3.7e-6], [1.2e-6], [3.9e-7], [1.3e-7]]
+    assert chosen == 1.3e-7
 
 
 def test_a_single_rate_does_not_grow_and_none_is_the_options(plan):
