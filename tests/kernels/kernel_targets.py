@@ -45,7 +45,7 @@ def most(form: str, kind: str, arch: int) -> int:
 
 
 def facts(case: Case) -> dict:
-    """What becomes of a kernel, and how many units it was compiled for."""
+    """A kernel once compiled, and the number of units for which it was."""
     what, direction, form, size, kind, arch = case
     if what == "norm":
         return {"forward": forward, "backward": backward}[direction](size, kind, arch, True)

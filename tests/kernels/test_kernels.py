@@ -141,7 +141,7 @@ def test_strides(name, view):
 @pytest.mark.parametrize("stride", [24, 44, 43])
 @pytest.mark.parametrize("blocks", [False, True], ids=["resident", "in blocks"])
 def test_rows_that_begin_at_multiples(name, stride, blocks, monkeypatch):
-    """What divides the width divides a stride, too, or only a half of it does, or nothing."""
+    """Divisors of the width divide a stride, too, or only half of them do, or none."""
     if blocks:
         short_blocks(monkeypatch)
     x = draw(6, stride)[:, :24]

@@ -71,7 +71,7 @@ class Judged:
 
     @property
     def decided(self) -> bool:
-        """Whether its interval gives its verdict."""
+        """Tell whether its interval gives its verdict."""
         return not self.problem and self.row.family != EXPLORATORY
 
     def _at(self, margin: float) -> str:
