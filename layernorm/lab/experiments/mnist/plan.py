@@ -149,7 +149,6 @@ _LIVE = [named(arm, n) for n in (128, 4) for arm in ("none", "rescaled", "layer"
 _PAPERS = ("none", "rescaled", "layer", "batch/logits")
 _TENTH = ("none-4", "rescaled-4", "layer-4", "batch/logits/unbiased-4")
 RATES = (1e-4, 3e-4, 1e-3, 3e-3)
-FRESH, TUNING = tuple(range(100, 120)), (1000, 1001, 1002)
 
 SPEED, ERROR = "mean_test_nll", "best_test_error"
 NATS = Margin(
@@ -385,9 +384,9 @@ def _papers(arms, epochs: int, share: float, comparisons: Comparisons) -> Profil
         arms,
         {n: epochs * (55_000 // n) for n in (128, 4)},
         {"evaluations": 60},
-        seeds=FRESH,
+        seeds=tuple(range(100, 120)),
         learning_rates=RATES,
-        tuning_seeds=TUNING,
+        tuning_seeds=(1000, 1001, 1002),
         tuning_share=share,
         first=5,
         comparisons=comparisons,
@@ -409,13 +408,7 @@ EXPERIMENT = Experiment(
             learning_rates=(1e-3, 3e-3, 1e-2, 3e-2),
         ),
         "standard": _profile(
-            ARMS,
-            {128: 480, 4: 1800, 1: 2400},
-            {"evaluations": 12},
-            seeds=FRESH,
-            learning_rates=RATES,
-            tuning_seeds=TUNING,
-            first=10,
+            ARMS, {128: 480, 4: 1800, 1: 2400}, {"evaluations": 12}, learning_rates=RATES
         ),
         "paper": _papers(
             *((*_PAPERS, *_TENTH), 60, 0.1), _figure_6("paper", 128, "batch/logits", 60)
