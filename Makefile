@@ -25,8 +25,10 @@ book: $(INSTALLED)
 	then $(BIN)/python -m webbrowser "file://$(CURDIR)/$(PAGE)" > /dev/null; fi
 
 # From cheap to expensive; last the notebooks, two at a time, those that time code by themselves.
-# One thread each: on small tensors a second one only waits. FAST=1: the first three minutes of it,
-# without the files that tests/conftest.py calls slow.
+# One thread each, but for those, if the caller does not say how many: on small tensors a second one
+# only waits. FAST=1: the first three minutes of it, without the files that tests/conftest.py calls
+# slow.
+THREADS := $(OMP_NUM_THREADS)
 test: export OMP_NUM_THREADS := $(or $(OMP_NUM_THREADS),1)
 test: export LAYERNORM_RUNS := $(CURDIR)/_build/no-runs
 test: $(INSTALLED)
@@ -48,7 +50,7 @@ else
 	$(BIN)/python -m layernorm.recurrent.cpu.build > /dev/null 2>&1 || \
 	leave_out 11 "it measures what a compiler makes"; \
 	$(BIN)/python -c 'import triton' 2> /dev/null || leave_out 13 "it runs Triton's kernels"; \
-	set -x; env -u OMP_NUM_THREADS $(NBVAL) $$alone
+	set -x; $(if $(THREADS),,env -u OMP_NUM_THREADS) $(NBVAL) $$alone
 	@echo "All passed: style, unit tests, doctests, pairs, pages, links, browser, notebooks."
 endif
 

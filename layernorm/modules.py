@@ -6,6 +6,11 @@ arguments, attributes, printed form and state-dict keys are torch's, checkpoints
 1d, 2d and 3d classes). New are `backend` ("auto", "reference", "torch" or "triton"; see
 `layernorm.kernels`), checked arguments, any number of spatial dimensions, and batch normalization's
 mask.
+
+With "auto" a CPU computes by torch's own operators, whose results they are to the bit: where
+squares exceed the type's range some give zeros, and they lose digits where a mean is large beside
+what varies. Use `backend="reference"` or `functional` there: they give the true value or NaN, and
+center twice.
 """
 
 import torch

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import torch
 import typer
 
+from layernorm.lab.experiment_names import NAMES
+
 if TYPE_CHECKING:
     from layernorm.lab.experiments import Config
     from layernorm.lab.experiments.data_parallel import Workers
     from layernorm.lab.records import Record
 
-Name = Annotated[str, typer.Argument(help="`layernorm experiments` lists them.")]
+Name = Annotated[
+    str, typer.Argument(help=f"`layernorm experiments` lists them: {', '.join(NAMES)}.")
+]
 Sets = Annotated[
     list[str] | None, typer.Option("--set", help="key=value; repeat it. A value is JSON or a word.")
 ]

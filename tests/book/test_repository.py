@@ -1,5 +1,6 @@
 """The files around the code agree with each other: environments, commands, workflows, licenses."""
 
+import os
 import re
 import subprocess
 import sys
@@ -85,6 +86,19 @@ def test_readme_begins_with_the_two_commands_and_shows_what_make_runs():
     for part in ("ruff check .", "ruff format --check .", "tools/links.py _build/html", fast):
         assert part in readme
         assert part in MAKEFILE.replace("$(UNITS)", units)
+
+
+@pytest.mark.parametrize(
+    "command", ["make", "env OMP_NUM_THREADS=2 make", "make OMP_NUM_THREADS=2"]
+)
+def test_a_number_of_threads_that_the_caller_gave_reaches_all_notebooks(command):
+    """Of the Makefile's own, which is 1, those that time code are free."""
+    shell = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "FAST", "OMP_"))}
+    words = [*command.split(), "-n", "test"]
+    done = subprocess.run(words, cwd=ROOT, env=shell, capture_output=True, text=True, check=True)
+    [alone] = [line for line in done.stdout.splitlines() if line.endswith(" $alone")]
+    assert "--nbval" in alone
+    assert ("env -u OMP_NUM_THREADS" in alone) == ("2" not in command)
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

@@ -7,7 +7,15 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from library.oracle import assert_close, draw
+from library.oracle import (
+    OVERFLOWING,
+    assert_close,
+    assert_no_zeros,
+    assert_rounded,
+    draw,
+    exact,
+    hard_rows,
+)
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm as torchs_weight_norm
 
@@ -105,6 +113,34 @@ def test_same_numbers_as_torch(pair, backend):
             assert_close(got, expected, 1e-12)
         else:
             assert torch.equal(got, expected)
+
+
+HARD = [
+    Pair(layernorm.LayerNorm, nn.LayerNorm, (4,), {}, (4, 4)),
+    Pair(layernorm.GroupNorm, nn.GroupNorm, (1, 4), {}, (4, 4)),
+    Pair(layernorm.RMSNorm, nn.RMSNorm, (4,), {}, (4, 4)),
+]
+
+
+@pytest.mark.parametrize("pair", HARD, ids=_name)
+def test_auto_is_torchs_operator_where_reference_gives_the_true_value_or_nan(pair):
+    """On a CPU, for rows whose squares overflow, and rows that vary little beside their mean."""
+    centered = pair.ours is not layernorm.RMSNorm
+    auto, torchs = pair.ours(*pair.arguments), pair.torchs(*pair.arguments)
+    reference = pair.ours(*pair.arguments, backend="reference")
+    definition = copy.deepcopy(reference).double()
+    eps = torch.finfo(torch.float32).eps if auto.eps is None else auto.eps
+    for x in (OVERFLOWING.float() * 1e19, hard_rows(4)):
+        torch.testing.assert_close(auto(x), torchs(x), rtol=0, atol=0, equal_nan=True)
+        rows = [exact(row, eps, centered) for row in x.tolist()]
+        true = torch.tensor(rows, dtype=torch.float64)
+        got = reference(x)
+        if got.isnan().any():
+            assert_no_zeros(got, true)
+        else:
+            assert_rounded([got], lambda x=x: [definition(x.double())], expected=[true])
+    lost = torchs(OVERFLOWING.float() * 1e19)
+    assert centered or not lost[0].any()  # the documents' zeros, until torch's rms norm has none
 
 
 @pytest.mark.parametrize("pair", NORMS, ids=_name)

@@ -13,29 +13,10 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from layernorm.lab.experiment_names import NAMES, STUDIES
 from layernorm.lab.experiments.experiment import Config, Experiment, Profile, known
 
-STUDIES = (
-    "adding",
-    "angles",
-    "batch_order",
-    "batch_size",
-    "changes",
-    "copy_memory",
-    "data_shift",
-    "drift",
-    "hidden_rates",
-    "initialization",
-    "initialization_deep",
-    "mixed_units",
-    "step_statistics",
-)
-NAMES = (
-    *("mnist", "convnet", "order_embeddings", "attentive_reader", "skip_thoughts", "draw"),
-    *("handwriting", "transformer", *STUDIES),
-)
-
-__all__ = ["NAMES", "Config", "Experiment", "Profile", "get"]
+__all__ = ["NAMES", "STUDIES", "Config", "Experiment", "Profile", "get"]
 
 
 def get(name: str) -> Experiment:

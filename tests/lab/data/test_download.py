@@ -223,10 +223,10 @@ def start(cache, *mirrors):
 
 
 def test_two_processes_may_fetch_at_the_same_time(server, cache):
-    server.together = threading.Barrier(2, timeout=60)
+    server.together = threading.Barrier(2, timeout=300)
     processes = [start(cache, server.url("together")) for _ in range(2)]
     for process in processes:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
     assert server.asked == ["together", "together"]
     assert (cache / "file.gz").read_bytes() == CONTENT
@@ -239,6 +239,6 @@ def test_an_interrupted_download_leaves_nothing(server, cache):
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert "KeyboardInterrupt" in errors
     assert os.listdir(cache) == []

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from layernorm.cli import app
 from layernorm.cli.run import configuration
 from layernorm.lab import experiments, records
+from layernorm.lab.experiment_names import NAMES
 from layernorm.lab.experiments import get, lock, options
 from layernorm.lab.experiments import sweep as engine
 from layernorm.lab.experiments.planning import Sweep
@@ -268,8 +269,10 @@ def test_a_run_that_another_process_is_at_is_waited_for(monkeypatch):
 
 
 def test_experiments_are_listed_and_shown():
-    assert "`layernorm experiments` lists them" in layernorm("run", "--help").stdout
-    assert "`layernorm experiments NAME` shows" in layernorm("run", "--help").stdout
+    for command in ("run", "sweep"):
+        said = " ".join(layernorm(command, "--help").stdout.split())
+        assert f"`layernorm experiments` lists them: {', '.join(NAMES)}." in said
+        assert "`layernorm experiments NAME` shows" in said
     listed = layernorm("experiments").stdout.splitlines()
     assert [line.split()[0] for line in listed] == list(experiments.NAMES)
     shown = layernorm("experiments", "toy").stdout

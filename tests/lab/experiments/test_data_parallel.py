@@ -32,6 +32,16 @@ DATA = {"handwriting": {"dataset": "iam_ondb"}, "skip_thoughts": {"text": "gener
 # of different lengths, by which gradients come in another order.
 UNLIKE = {"draw": 1e-3, "handwriting": 1e-3, "skip_thoughts": 1e-2, "step_statistics": 1e-3}
 
+# Limits of `gap`, a factor of 30 and more from what twelve updates by two processes made of it both
+# ways: rounding (2e-7; 3e-8; 7e-8; 1.3e-5), and gradients that are not averaged (2.5e-2; 4.5e-4;
+# 1.1e-3; 1.6e-2).
+ROUNDING = {"batch_size": 1e-4, "draw": 4e-6, "handwriting": 1e-5, "handwriting layer": 4e-4}
+ROUNDING |= dict.fromkeys(("skip_thoughts", "step_statistics"), 1e-4)  # not so measured
+
+
+def limit(name, arm):
+    return ROUNDING.get(f"{name} {arm}", ROUNDING[name])
+
 
 @pytest.fixture(scope="module", autouse=True)
 def lines(tmp_path_factory):
@@ -82,7 +92,7 @@ def test_several_processes_make_one_record(request, size, arm, tmp_path):
     if arm == "batch-4":
         assert gap(alone.result, made[0].result) > 0.01
     else:
-        assert gap(alone.result, made[0].result) < 1e-4
+        assert gap(alone.result, made[0].result) < ROUNDING["batch_size"]
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bits(two, tmp_path):
@@ -187,7 +197,7 @@ def test_unlike_parts_make_the_run_of_one(two, name, arm, tmp_path):
     config = small(name, arm, updates=12, evaluations=4, learning_rate=UNLIKE[name])
     alone = train(config, device="cpu", save=False)
     [made, _] = two.ask(2, sharing.run, config, tmp_path)
-    assert gap(alone.result, made.result) < 1e-4
+    assert gap(alone.result, made.result) < limit(name, arm)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in REFUSED])
@@ -241,7 +251,7 @@ def test_torchrun(tmp_path, processes, arm):
         record, _ = made_by(command, tmp_path)
     assert record.config["options"]["workers"] == processes
     alone = train(config, device="cpu", save=False)
-    assert (gap(alone.result, record.result) < 1e-4) == (arm == "layer-4")
+    assert (gap(alone.result, record.result) < ROUNDING["batch_size"]) == (arm == "layer-4")
 
 
 @pytest.mark.parametrize("name", UNLIKE)
@@ -251,7 +261,7 @@ def test_torchrun_of_unlike_parts(tmp_path, name):
         record, _ = made_by(command, tmp_path)
     assert record.config["options"]["workers"] == 2
     alone = train(config, device="cpu", save=False)
-    assert gap(alone.result, record.result) < 1e-4
+    assert gap(alone.result, record.result) < limit(name, "layer")
 
 
 @pytest.mark.skipif(shutil.which("pgrep") is None, reason="pgrep is not installed")

@@ -399,13 +399,13 @@ def test_workers_end_with_the_sweep_however_it_ends(tmp_path, how):
     )
     with command as sweep:
         try:
-            until = time.monotonic() + 120
+            until = time.monotonic() + 300
             while len(kept := list(tmp_path.rglob("*.checkpoint"))) < 2:
                 assert sweep.poll() is None, sweep.communicate()
                 assert time.monotonic() < until
                 time.sleep(0.05)
             sweep.send_signal(how)
-            _, said = sweep.communicate(timeout=60)  # all who hold the pipes have ended
+            _, said = sweep.communicate(timeout=300)  # all who hold the pipes have ended
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(sweep.pid, signal.SIGKILL)
@@ -476,8 +476,8 @@ def test_one_worker_of_a_machine_fetches_the_data_and_the_others_wait(monkeypatc
         def document(self, config):
             told.append("begin")
             if len(told) == 1:
-                assert waiting.acquire(timeout=60)
-                assert waiting.acquire(timeout=60)
+                assert waiting.acquire(timeout=300)
+                assert waiting.acquire(timeout=300)
             told.append("end")
 
     def wait(seconds):

@@ -61,18 +61,23 @@ def test_an_error_of_the_program_is_no_reason_to_repeat_it(asked):
 
 
 def test_what_hangs_is_ended_with_what_it_started(asked, monkeypatch, tmp_path):
-    monkeypatch.setattr(parts, "GRACE", 0.5)
+    """Time is up when the child has written its file: nothing is ended before there is a child."""
+    child, late = tmp_path / "child", tmp_path / "late"
+    now = time.monotonic
+    monkeypatch.setattr(parts.time, "monotonic", lambda: now() + 600 * child.exists())
     program = f"""
 if os.fork() == 0:
+    Path({str(child)!r}).touch()
     time.sleep(3)
-    Path({str(tmp_path / "late")!r}).touch()
+    Path({str(late)!r}).touch()
 time.sleep(600)
 """
-    code, lines = asked(program, seconds=2.0)
+    code, lines = asked(program, seconds=300.0)
     assert code == 0
     assert lines[-1].startswith("out of time: what it was at is left")
+    assert child.exists()
     time.sleep(4)
-    assert not (tmp_path / "late").exists()
+    assert not late.exists()
 
 
 def test_now_and_then_it_is_looked_at(asked, monkeypatch):

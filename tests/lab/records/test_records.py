@@ -293,7 +293,7 @@ assert len(records.runs('none_such')) == 1
 
 
 def python(script: str, folder: Path) -> None:
-    done = apart.python("-c", script, cwd=folder, timeout=100)
+    done = apart.python("-c", script, cwd=folder, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
