@@ -139,8 +139,6 @@ def test_auto_is_torchs_operator_where_reference_gives_the_true_value_or_nan(pai
             assert_no_zeros(got, true)
         else:
             assert_rounded([got], lambda x=x: [definition(x.double())], expected=[true])
-    lost = torchs(OVERFLOWING.float() * 1e19)
-    assert centered or not lost[0].any()  # the documents' zeros, until torch's rms norm has none
 
 
 @pytest.mark.parametrize("pair", NORMS, ids=_name)
