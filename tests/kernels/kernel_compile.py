@@ -4,13 +4,17 @@ for each case how it reads and writes memory, and the bytes that do not fit into
 import json
 import os
 import sys
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import contextmanager, suppress
+from typing import Any
 from unittest import mock
 
 os.environ.pop("TRITON_INTERPRET", None)
 
 import torch
+import triton
 import triton.language as tl
+from triton.backends.compiler import GPUTarget
 
 from layernorm.kernels import launch
 from layernorm.lab.analysis.compiled import (
@@ -61,6 +65,7 @@ def step(direction: str, form: str, units: int, kind: str, arch: int = 90) -> di
     pointers |= {name: kind for name in of_inputs if name in pointers}
     terms = FORMS[form].terms
     missing = {2: {"shift"}, 1: {"z"}, 0: {"z", "gain"}}[terms] if FORMS[form].cell else set()
+    missing = missing | {"row"}  # each program finds its own
     options = launch_options(FORMS[form], units, getattr(tl, LONG[acc]))
     warps = {"num_warps": options.pop("num_warps")}
     if direction == "forward":
@@ -88,6 +93,18 @@ def loop(direction: str, form: str, units: int, kind: str, arch: int = 90) -> di
         options |= {"EPS": 1e-5, "ADD": this.terms < 2}
     missing = (missing if this.cell else of_cell) & set(names)
     return compiled(kernel, arch, warps, pointers, missing, {"units": units}, **options)
+
+
+class Asked(Exception):
+    """In place of what Triton's compiler makes."""
+
+
+def elsewhere(target: tuple[str, int | str, int], make: Callable[..., dict], *case) -> Any:
+    """What Triton makes of a case for another target: its kind, its name, the threads of a warp."""
+    with mock.patch.object(triton, "compile", side_effect=Asked) as call, suppress(Asked):
+        make(*case)
+    options = call.call_args.kwargs["options"]
+    return triton.compile(call.call_args.args[0], target=GPUTarget(*target), options=options)
 
 
 @contextmanager

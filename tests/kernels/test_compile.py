@@ -9,11 +9,18 @@ from apart import told
 
 from layernorm.kernels import launch
 
+# Arrays of one row, or of one product's weights. All others have a row for each one of the input.
+PARAMETERS = {"weight", "bias", "gain", "shift", "gain_c", "shift_c", "w"}
+
+
+def of(program: str) -> dict:
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    return told(Path(__file__).with_name(program), environment)
+
 
 @pytest.fixture(scope="module")
 def compiled():
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    return told(Path(__file__).with_name("kernel_compile.py"), environment)
+    return of("kernel_compile.py")
 
 
 def test_a_row_stays_in_the_registers(compiled):
@@ -95,3 +102,21 @@ def test_a_program_has_at_most_1024_threads_on_amd(monkeypatch):
                 compiled = launch.options(cut, direction, itemsize)
                 assert set(compiled) == {"num_warps"}  # no limit of registers there
                 assert 64 * compiled["num_warps"] <= 1024
+
+
+def test_kernels_compile_for_amd():
+    """A program's threads and memory are within an MI300's limits, and its registers suffice."""
+    for case, found in of("kernel_amd_compile.py").items():
+        assert found["code"] > 0, case
+        assert found["threads"] <= 1024, (case, found["threads"])
+        assert found["shared"] <= 64 * 1024, (case, found["shared"])
+        assert found["spilled"] == 0, (case, found["spilled"])
+
+
+def test_rows_beyond_2_31_elements_are_found():
+    """Where a row begins is an offset of 64 bits. One product alone adds 32 bits, to the gradient
+    of the state, an array of a single step's rows."""
+    for case, found in of("kernel_offsets_compile.py").items():
+        narrow = set(found["i32"]) - PARAMETERS
+        assert narrow == ({"dh"} if case.startswith("loop backward") else set()), (case, narrow)
+        assert {"y", "dy"} & set(found["i64"]), case

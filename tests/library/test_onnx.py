@@ -223,6 +223,12 @@ def jobs() -> dict[str, Callable[[], None]]:
         "zoneout stacked": partial(
             layer, "zoneout gru_variant", 2, variant="stacked", zoneout=0.25
         ),
+        "zoneout joint": partial(
+            layer, "zoneout gru_variant", 1, variant="joint", zoneout=0.25, update_bias=1.0
+        ),
+        "zoneout per gate": partial(
+            layer, "zoneout gru_variant", 6, 2, variant="per_gate", zoneout=0.25, bidirectional=True
+        ),
         "zoneout none": partial(layer, "zoneout gru", 4, zoneout=0.0),
         "rnn float32": partial(layer, "rnn", 1, dtype=torch.float32),
         "rnn relu": partial(layer, "rnn", 2, 2, num_layers=2, nonlinearity="relu", bias=False),
@@ -232,6 +238,8 @@ def jobs() -> dict[str, Callable[[], None]]:
         "lstm cell": partial(cell, "lstm", 5, variant="per_gate", proj_size=2),
         "gru cell": partial(cell, "gru", 4),
         "gru joint cell": partial(cell, "gru_variant", 1),
+        "gru stacked cell": partial(cell, "gru_variant", 2, variant="stacked"),
+        "gru per gate cell": partial(cell, "gru_variant", 3, variant="per_gate"),
         "rnn cell": partial(cell, "rnn", 1),
         "batch norm lstm": partial(batch_norm_lstm, bidirectional=True),
         "batch norm lstm sequence": partial(batch_norm_lstm, statistics="sequence", bias=False),

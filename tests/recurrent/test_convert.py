@@ -1,8 +1,11 @@
 # ruff: noqa: E501  (a table at the end, one line per case)
 """Imported weights: the numbers of the library they come from, by its own equations in NumPy."""
 
+import re
 from functools import partial
+from pathlib import Path
 
+import apart
 import numpy as np
 import pytest
 import torch
@@ -10,6 +13,7 @@ from library.oracle import draw
 from recurrent.recurrent_reference import shaken
 from torch import nn
 
+from layernorm import LayerNormLSTM
 from layernorm.recurrent import convert
 
 
@@ -299,6 +303,20 @@ def test_the_authors_gru():
         expected = authors_gru(x, arrays(weights), h)
         for a, b in zip((y, last[0]), expected, strict=True):
             np.testing.assert_allclose(a.detach().numpy(), b, rtol=1e-11, atol=1e-11)
+
+
+def test_the_script_for_a_file_of_the_authors_code(tmp_path):
+    """As the API page prints it; such a file also has losses and parameters of other layers."""
+    page = (Path(__file__).parents[2] / "book" / "api.md").read_text(encoding="utf-8")
+    [script] = re.findall(r"^```python\n(.*?from_theano.*?)^```", page, re.M | re.S)
+    x, h, c = ARRAYS
+    others = {"history_errs": [], "Wemb": draw(9, 3).numpy(), "ff_state_b": np.zeros(5)}
+    np.savez(tmp_path / "model.npz", **others, **arrays(prefixed(LSTM, "encoder_")))
+    done = apart.python("-c", script, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "LayerNormLSTM(4, 5)\n"), done.stderr
+    layer = LayerNormLSTM(4, 5, dtype=torch.float64)
+    layer.load_state_dict(torch.load(tmp_path / "encoder.pt", weights_only=True))
+    same(layer(WITH_ONE, STATES), authors_lstm(x, arrays(LSTM), h, c))
 
 
 def example_cell(inputs: int, hidden: int, seed: int) -> dict[str, torch.Tensor]:

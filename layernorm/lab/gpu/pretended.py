@@ -1,8 +1,9 @@
 """A pretended GPU: a dry run, on this processor, of the commands for a GPU.
 
 Everything that asks for the device `cuda` gets the processor, Triton's kernels run in Triton's
-interpreter, and cases are made small. Clocks and graphs do as little as they must. What comes of it
-has this device's name in its records, and `layernorm records add` refuses them.
+interpreter, torch's compiler makes no program of what it has traced, and cases are made small.
+Clocks and graphs do as little as they must. What comes of it has this device's name in its records,
+and `layernorm records add` refuses them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import time
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -93,7 +95,8 @@ def install() -> None:
     if not launch.INTERPRETED:
         raise RuntimeError("Triton was imported before the dry run began; begin it in a process of "
                            "its own")  # fmt: skip
-    properties = SimpleNamespace(L2_cache_size=4096, total_memory=2**34, multi_processor_count=4)
+    properties = SimpleNamespace(L2_cache_size=4096, total_memory=2**34, multi_processor_count=4,
+                                 major=8, minor=0)  # fmt: skip
     cuda: dict[str, Any] = {
         "is_available": lambda: True,
         "device_count": lambda: 1,
@@ -120,6 +123,7 @@ def install() -> None:
     }
     for name, value in cuda.items():
         setattr(torch.cuda, name, value)
+    torch.compile = partial(torch.compile, backend="eager")  # a program for a GPU takes minutes
     _OnCpu().__enter__()
 
 
@@ -137,7 +141,7 @@ def _captured(graph: _Graph, **_: Any):
 
 def small(plan: Plan) -> Plan:
     """The plan's cases, so small that a processor goes through all of them in minutes; those that
-    then are the same, once. torch's compiler, which would take hours, is left out."""
+    then are the same, once."""
     return tuple(dict.fromkeys(_small(case) for case in plan))
 
 
@@ -151,5 +155,4 @@ def _small(case: Case) -> Case:
         shape = tuple(map(min, case.shape, MOST[case.operation]))
     else:
         shape = (min(case.shape[0], 4), *(min(size, 16) for size in case.shape[1:]))
-    names = tuple(name for name in case.implementations if name != "compile")
-    return replace(case, shape=shape, implementations=names, **FEW)
+    return replace(case, shape=shape, **FEW)

@@ -1,5 +1,6 @@
 """Run as a program: `python -m layernorm.lab.gpu` on a GPU that is not there, with one more step,
-`broken`, in which our kernel makes an illegal access, and one, `killed`, that ends its process."""
+`broken`, in which our kernel makes an illegal access, one, `killed`, that ends its process, and
+one, `compiled`, that is a single case of the step `compile`."""
 
 import os
 import signal
@@ -40,6 +41,7 @@ def broken(function, step):
 
 if __name__ == "__main__":
     steps.STEPS |= {"broken": broken(illegal, "broken"), "killed": broken(killed, "killed")}
+    steps.STEPS["compiled"] = lambda device: steps.STEPS["compile"](device)[:1]
     parts.PROGRAM = (sys.executable, __file__)
     parts.GRACE = 600.0
     sys.exit(entry.main())

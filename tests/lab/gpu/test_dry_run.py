@@ -34,7 +34,7 @@ def call(runs, out, *arguments, minutes="30"):
 def went(tmp_path_factory):
     """The lines of both calls, and the results as they came home."""
     place = tmp_path_factory.mktemp("gpu")
-    steps = ["--steps", "layer", "broken", "killed", "replayed"]
+    steps = ["--steps", "layer", "broken", "killed", "replayed", "compiled"]
     first = call(place / "one", place / "out", *steps[:3])
     packed = place / "out" / "gpu.tar.gz"
     second = call(place / "two", place / "again", *steps, "--from", packed)
@@ -53,7 +53,7 @@ def test_the_device_is_named_and_every_step_is_told(went):
     first, second, *_ = went
     assert first[0].startswith("cuda: pretended GPU, torch ")
     assert [line for line in second if line.startswith("==")] == [
-        "== layer", "== broken", "== killed", "== replayed",
+        "== layer", "== broken", "== killed", "== replayed", "== compiled",
     ]  # fmt: skip
 
 
@@ -89,7 +89,13 @@ def test_the_second_machine_goes_on_where_the_first_one_stopped(went):
     assert not any("useless" in line or "died" in line for line in third)
     with records.only_own(home):
         known = {r.key: json.dumps(r.timing) for r in records.runs()}
-    assert len(known) == len(rows(home, "broken")) + len(rows(home, "killed")) + len(targets)
+    others = [rows(home, profile) for profile in ("broken", "killed", "compile")]
+    assert len(known) == sum(map(len, others)) + len(targets)
+
+
+def test_torchs_compiler_has_its_turn(went):
+    found = {name: row.status for (*_, name), row in rows(went[-1], "compile").items()}
+    assert found["compile"] == found["definition"] == "measured", found
 
 
 def test_what_was_never_measured_is_not_published(went, tmp_path):

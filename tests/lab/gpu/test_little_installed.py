@@ -1,11 +1,13 @@
 """Little is installed on a machine that is had for half an hour, and it is enough."""
 
 import os
+import re
 import subprocess
 
+import torch
 from lab.benchmarks.benching import ROOT, python
 
-from layernorm.lab.gpu.tests import FILES
+from layernorm.lab.gpu.tests import FILES, command
 
 # sympy is not on the list of the benchmarks': torch's own compiler imports it
 MISSING = [
@@ -32,15 +34,28 @@ def test_benchmarks_need_no_more_than_torch_triton_numpy_and_jaxtyping(folders):
     assert done.stdout.endswith("\ncomplete\n")
 
 
-def test_the_tests_that_need_a_gpu_are_found_without_the_extras():
+def tested(*words):
+    """pytest with these words, for the tests that need a GPU."""
     kept = [name for name in MISSING if name != "packaging"]  # pytest needs it
     script = WITHOUT.replace(repr(MISSING), repr(kept)) + (
-        "import pytest; sys.exit(pytest.main(['-q', '--collect-only', '-m', 'gpu', "
-        "'-p', 'no:cacheprovider']))"
+        f"import pytest; sys.exit(pytest.main({[*command('')[3:-1], *words]}))"
     )
     done = python(script, env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
     assert done.returncode == 0, done.stdout + done.stderr
-    found = [line for line in done.stdout.splitlines() if "::" in line]
+    return done.stdout
+
+
+def test_the_tests_that_need_a_gpu_run_without_the_extras():
+    """Where there is no GPU they are skipped; an import that fails would be an error."""
+    files = "tests/recurrent/test_layers.py", "tests/lab/gpu/test_graphs_on_a_gpu.py"
+    said = tested("-rs", *files)
+    if not torch.cuda.is_available():
+        assert all(re.search(rf"SKIPPED \[\d+\] {file}", said) for file in files), said
+
+
+def test_the_tests_that_need_a_gpu_are_found_without_the_extras():
+    printed = tested("--collect-only")
+    found = [line for line in printed.splitlines() if "::" in line]
     assert any("test_the_gpus_numbers" in line for line in found)
     assert any("test_moves_to_the_gpu_and_back" in line for line in found)
     assert any("test_the_gpu_clock_flushes_and_times" in line for line in found)
