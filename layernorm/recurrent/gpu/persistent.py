@@ -29,6 +29,7 @@ from layernorm.recurrent.variants import Form
 ROWS = 16  # of a tile of the product
 PARTS = 8  # of its depth, one for each warp
 UNITS = 1024
+MOST = 2**31 - 1  # numbers of a step; its products count them in 32 bits
 CHIP = launch.Chip(3, 2**17)  # the interpreter's
 
 
@@ -103,6 +104,8 @@ def unsupported(w: Tensor, sizes: tuple[int, ...]) -> str | None:
     if len(set(sizes)) != 1:
         few, most = min(sizes, default=0), max(sizes, default=0)
         return f"it takes sequences of one length, got steps of {few} to {most} rows"
+    if sizes[0] * width > MOST:
+        return f"a step of {sizes[0]} rows of {width} numbers has more than {MOST}"
     if units > UNITS or not all(
         _cut(w, sizes[0], *shape) for shape in ((units, width), (width, units))
     ):

@@ -135,3 +135,6 @@ def test_a_t4_multiplies_half_precision_in_float32(monkeypatch):
     assert refused == "this GPU cannot hold the recurrent weights of 256 units in float16"
     capability[0] = (8, 0)
     assert persistent.unsupported(weights[256], (64, 64)) is None
+    too_many = persistent.unsupported(weights[256], (2**21, 2**21))
+    assert too_many == f"a step of {2**21} rows of 1024 numbers has more than {2**31 - 1}"
+    assert persistent.unsupported(weights[256], (2**21 - 1,) * 2) is None
