@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -73,6 +73,23 @@ def curves(
         table = by_seed(frame, arm, metric)
         style = {"label": (labels or {}).get(arm, arm), **look(arm)}
         band(ax, table.columns.to_numpy(dtype=float), table.to_numpy(), confidence, log, **style)
+
+
+def curve(
+    ax: Axes, frame: DataFrame, arm: str, metric: str, unit: float = 1.0, **style: object
+) -> None:
+    """The curve of one arm, drawn as `curves` draws it, over `unit` times the updates: with the
+    seconds of an update, over seconds. `style` takes the place of the arm's look and label."""
+    table = by_seed(frame, arm, metric)
+    x = unit * table.columns.to_numpy(dtype=float)
+    band(ax, x, table.to_numpy(), **{"label": arm, **look(arm), **style})
+
+
+def levels(axes: Iterable[Axes], *values: float) -> None:
+    """A dotted gray line at each value that curves are held against, in every panel."""
+    for ax in axes:
+        for value in values:
+            ax.axhline(value, color="#6b6b6b", linestyle=":", lw=1.2)
 
 
 def band(

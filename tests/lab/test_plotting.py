@@ -37,6 +37,24 @@ def test_curves_draw_the_mean_and_its_interval():
     assert high == pytest.approx(interval([10.0, 11.0, 12.0]).high)
 
 
+def test_a_curve_may_have_another_unit_and_style():
+    _, (left, right) = plt.subplots(1, 2)
+    plotting.curves(left, FRAME, "loss", ["layer-4"])
+    plotting.curve(right, FRAME, "layer-4", "loss", 0.5, color="black")
+    line, as_in_curves = right.lines[0], left.lines[0]
+    np.testing.assert_allclose(line.get_xdata(), [0.0, 5.0])
+    np.testing.assert_allclose(line.get_ydata(), as_in_curves.get_ydata())
+    assert line.get_label() == as_in_curves.get_label() == "layer-4"
+    assert (line.get_color(), line.get_marker()) == ("black", as_in_curves.get_marker())
+
+
+def test_levels_cross_every_panel():
+    _, axes = plt.subplots(1, 2)
+    plotting.levels(axes, 1.0, 3.0)
+    for ax in axes:
+        assert [line.get_ydata()[0] for line in ax.lines] == [1.0, 3.0]
+
+
 def test_a_band_has_one_row_a_seed():
     _, ax = plt.subplots()
     plotting.band(ax, [1.0, 2.0], [[0.0, 4.0], [2.0, 4.0]], color="black", label="two seeds")

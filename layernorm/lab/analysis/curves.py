@@ -31,6 +31,12 @@ def by_seed(frame: DataFrame, arm: str, metric: str) -> DataFrame:
     return rows.pivot_table(index="seed", columns="step", values="value")
 
 
+def by_rate(frame: DataFrame, metric: str) -> DataFrame:
+    """The final values of a metric, each with the learning rate of its run as `rate`."""
+    rows = frame[(frame.metric == metric) & frame.step.isna()]
+    return rows.assign(rate=[options["learning_rate"] for options in rows.options])
+
+
 def seconds_per_update(frame: DataFrame, arm: str) -> float:
     """The median over an arm's readings of its seconds of training by its updates."""
     rows = frame[(frame.arm == arm) & (frame.step > 0)]

@@ -26,8 +26,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from layernorm import functional
 
 ALLOWED = 3.0  # spreads
 DRAWS = 4
@@ -105,6 +108,24 @@ class _Rounding(TorchDispatchMode):
 def unit_roundoff(dtype: torch.dtype) -> float:
     """Half the distance from 1 to the next number."""
     return torch.finfo(dtype).eps / 2
+
+
+def largest_errors(
+    norm: Callable[[Tensor, Sequence[int]], Tensor],
+    dtype: torch.dtype,
+    means: Sequence[float],
+    noise: Float[Tensor, "n units"],
+) -> list[float]:
+    """The largest error of the outputs of a layer normalization without gain and bias, for each
+    mean of its input `mean + noise` in this type, against the definition in float64 on the same
+    input. It is NaN if an output is."""
+    errors = []
+    for mean in means:
+        a = (mean + noise).to(dtype)
+        shape = a.shape[-1:]
+        error = norm(a, shape).double() - functional.layer_norm(a.double(), shape)
+        errors.append(error.abs().max().item())
+    return errors
 
 
 def spread(

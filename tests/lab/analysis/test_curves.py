@@ -5,6 +5,7 @@ import pytest
 
 from layernorm.lab.analysis.curves import (
     at_level,
+    by_rate,
     by_seed,
     final,
     logarithm,
@@ -39,6 +40,14 @@ def test_curves_have_a_row_a_seed_and_a_column_a_step():
     assert table.to_numpy().tolist() == [[3.0, 2.0], [3.0, 2.0]]
     with pytest.raises(ValueError, match=r"no curve of 'loss' for arm 'c'.*\['a', 'b'\]"):
         by_seed(frame, "c", "loss")
+
+
+def test_final_values_have_the_rate_of_their_run():
+    frame = runs({("a", "loss"): (3.0, 2.0)}, [("a", 0, 4.0), ("a", 1, 5.0)])
+    frame["options"] = [{"learning_rate": 0.1 * (1 + seed)} for seed in frame.seed]
+    found = by_rate(frame, "loss")
+    assert found.value.tolist() == [4.0, 5.0]
+    assert found.rate.tolist() == [0.1, 0.2]
 
 
 def test_an_update_takes_the_median_of_its_arms_readings():

@@ -136,3 +136,22 @@ def test_one_more_unit_in_every_operation_is_allowed():
         with rounding._Rounding(2 * U, 2 * U, generator):
             [got] = compute()
         assert U * float(exact.norm()) / 10 < float((got - exact).norm()) < allowed
+
+
+def test_the_largest_errors_grow_with_the_mean_and_are_nan_where_outputs_are():
+    noise = draw(20, 50, seed=3)
+
+    def centered_once(a, shape):
+        deviations = a - a.mean(-1, keepdim=True)
+        return deviations * (deviations.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+
+    exact = rounding.largest_errors(functional.layer_norm, F64, [0.0, 1e4], noise)
+    assert exact == [0.0, 0.0]
+    near, far = rounding.largest_errors(centered_once, F32, [1.0, 1e4], noise)
+    assert 0 < near < 1e-5 < far < 1e-2
+
+    def root_of_a_negative(a, shape):
+        return (a.mean(-1, keepdim=True) - a).sqrt()
+
+    (error,) = rounding.largest_errors(root_of_a_negative, F32, [0.0], noise)
+    assert error != error
