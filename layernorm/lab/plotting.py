@@ -70,9 +70,8 @@ def curves(
     of that metric.
     """
     for arm in arms:
-        table = by_seed(frame, arm, metric)
-        style = {"label": (labels or {}).get(arm, arm), **look(arm)}
-        band(ax, table.columns.to_numpy(dtype=float), table.to_numpy(), confidence, log, **style)
+        label = (labels or {}).get(arm, arm)
+        curve(ax, frame, arm, metric, label=label, confidence=confidence, log=log)
 
 
 def curve(
