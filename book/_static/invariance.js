@@ -146,7 +146,7 @@
     container.setAttribute("aria-label", "Interactive figure: which normalization does not care?");
     const legend = element("p", { class: "legend" }, [
       `○ before · ● after · ◆ after, case ${specification.case + 1} · ▲▼ beyond the frame · `
-        + `grey band: unit ${specification.unit + 1}. ${specification.note}`]);
+        + `gray band: unit ${specification.unit + 1}. ${specification.note}`]);
     container.replaceChildren(
       controls, reset, element("div", { class: "methods" }, panels.map(({ node }) => node)), legend, status);
     update();
