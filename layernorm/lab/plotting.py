@@ -137,7 +137,7 @@ def points(ax: Axes, values: Mapping[str, Interval], labels: Mapping[str, str] |
         error = np.array([[bar.mean - bar.low], [bar.high - bar.mean]])
         ax.errorbar(bar.mean, row, xerr=error, capsize=3, markersize=7, **drawn)
     ax.set_yticks(range(len(values)), [(labels or {}).get(arm, arm) for arm in values])
-    ax.invert_yaxis()
+    ax.set_ylim(len(values) - 0.5, -0.5)
     ax.grid(axis="y", visible=False)
 
 

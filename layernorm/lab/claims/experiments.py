@@ -32,7 +32,7 @@ def rule(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comparis
     parts = [f"experiment {experiment.name}, profile {plan.profile}"]
     for margin in dict.fromkeys(row.margin for row in rows):
         names = " and ".join(row.name for row in rows if row.margin == margin)
-        parts.append(f"{margin.of}, {names}, margin {margin.size:g} {margin.unit}: {margin.why}")
+        parts.append(f"{margin.of}, {names}, margin {margin.size:.3g} {margin.unit}: {margin.why}")
     parts.append(f"the statement: {SAYS[rows[0].says]}")
     if rows[0].family == EXPLORATORY:
         parts.append("exploratory: shown, and no verdict")
@@ -84,15 +84,16 @@ def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> F
 
 def table_row(name: str, one: Judged, found: Verdicts) -> dict[str, str]:
     """A comparison as the ledger shows it: all of it from the runs and the plan."""
-    margin, shown = one.row.margin, one.difference
+    margin, shown, problem = one.row.margin, one.difference, one.problem or ""
+    problem = problem[:1].lower() + problem[1:]
     return {
         "comparison": name,
         "n": str(shown.n) if shown else "",
         "interval": f"{shown:.3g}" if shown else "",
-        "margin": f"{margin.size:g} {margin.unit}".strip(),
+        "margin": f"{margin.size:.3g} {margin.unit}".strip(),
         "same verdict for margins": one.reach(),
         "of the paper's updates": share(found, one.row),
-        "but": (one.problem or "") if one.verdict == EXPLORATORY else "",
+        "but": problem if one.verdict == EXPLORATORY else "",
     }
 
 

@@ -6,6 +6,7 @@ grows as claims are declared and decided.
 
 from __future__ import annotations
 
+import re
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -139,7 +140,7 @@ class ByChapter(Linked):
     def _chapter(self, chapter: str) -> str:
         entries = [(claim, found) for claim, found in self.entries if claim.chapter == chapter]
         page = PAGES.get(chapter)
-        title = f"Chapter {int(chapter)}" + (f": {page[3:].replace('-', ' ')}" if page else "")
+        title = f"Chapter {int(chapter)}" + (f": {_title(page)}" if page else "")
         rows = "\n".join(
             f'<tr data-verdict="{found.verdict}" data-kind="{claim.kind}" '
             f'data-said="{escape(", ".join(claim.said_by))}">'
@@ -150,3 +151,10 @@ class ByChapter(Linked):
             f"<details><summary><strong>{title}</strong> ({len(entries)})</summary>\n"
             f'<table class="dataframe claims">\n<tbody>\n{rows}\n</tbody>\n</table></details>\n'
         )
+
+
+def _title(page: str) -> str:
+    """The first heading of a notebook."""
+    with (NOTEBOOKS / f"{page}.ipynb").open(encoding="utf-8") as lines:
+        found = (re.match(r'\s*"# (.+?)(\\n)?",?$', line) for line in lines)
+        return escape(next(match[1] for match in found if match))

@@ -109,5 +109,5 @@ class Judged:
 
     def __str__(self) -> str:
         m, notes = self.row.margin, self.notes()
-        shown = f"{self.difference:.3g} {m.unit}, margin {m.size:g}: " if self.difference else ""
+        shown = f"{self.difference:.3g} {m.unit}, margin {m.size:.3g}: " if self.difference else ""
         return f"{shown}{self.verdict}" + f" ({'; '.join(notes)})" * bool(notes)

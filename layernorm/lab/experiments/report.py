@@ -76,7 +76,7 @@ def verdicts(sweep: Sweep, done: Mapping[str, records.Record]) -> list[list[str]
         if set(one.row.arms) <= set(sweep.arms):
             shown = f"{one.difference:.4g}" if one.difference else ""
             why = one.problem or "; ".join(one.notes())
-            margin = f"{one.row.margin.size:g} {one.row.margin.unit}"
+            margin = f"{one.row.margin.size:.3g} {one.row.margin.unit}"
             rows.append([name, shown, margin, _verdict(one, found) + (why and f" ({why})")])
     return rows
 
@@ -122,7 +122,7 @@ def _result(name: str, found: compare.Verdicts) -> str:
     one, verdict = found[name], _verdict(found[name], found)
     if one.difference is None:
         return f"{name}: {verdict}"
-    return f"{name}: {one.difference:.2g} {one.row.margin.unit}, {verdict}"
+    return f"{name}: {one.difference:.3g} {one.row.margin.unit}, {verdict}"
 
 
 def _verdict(one: Judged, found: compare.Verdicts) -> str:
@@ -154,7 +154,7 @@ def table(found: compare.Verdicts, *names: str) -> pandas.DataFrame:
             "difference": f"{one.difference:.3g}" if one.difference else "",
             "confidence": f"{one.confidence:.2%}",
             "n": one.difference.n if one.difference else "",
-            "margin": f"{one.row.margin.size:g} {one.row.margin.unit}",
+            "margin": f"{one.row.margin.size:.3g} {one.row.margin.unit}",
             "verdict": _verdict(one, found),
             "same for margins": one.reach(),
             "of the paper's updates": share(found, one.row),
