@@ -168,7 +168,7 @@ def test_each_claim_can_have_each_verdict(id, made):
         for row, shown in zip(rows, finding.table[-len(rows) :], strict=True):
             assert shown["comparison"] == row.name
             assert int(shown["n"]) >= 5
-            assert shown["margin"].startswith(f"{row.margin.size:g}")
+            assert shown["margin"].startswith(f"{row.margin.size:.3g}")
             assert " to " in shown["same verdict for margins"]
 
 
@@ -187,7 +187,7 @@ def test_an_exploratory_claim_is_shown_and_never_decided(id, made):
     finding = claims.decide(id)
     assert finding.verdict == "exploratory"
     assert "Gate failed: " in finding.evidence
-    assert "Gate failed: " in finding.table[-1]["but"]
+    assert finding.table[-1]["but"].startswith("gate failed: ")
 
 
 @pytest.mark.parametrize("id", [id for id, (_, _, rows) in DECIDED.items() if len(rows) > 1])

@@ -34,7 +34,7 @@ def test_benchmarks_need_no_more_than_torch_triton_numpy_and_jaxtyping(folders):
     assert done.stdout.endswith("\ncomplete\n")
 
 
-def tested(*words):
+def run_gpu_tests(*words):
     """pytest with these words, for the tests that need a GPU."""
     kept = [name for name in MISSING if name != "packaging"]  # pytest needs it
     script = WITHOUT.replace(repr(MISSING), repr(kept)) + (
@@ -48,13 +48,13 @@ def tested(*words):
 def test_the_tests_that_need_a_gpu_run_without_the_extras():
     """Where there is no GPU they are skipped; an import that fails would be an error."""
     files = "tests/recurrent/test_layers.py", "tests/lab/gpu/test_graphs_on_a_gpu.py"
-    said = tested("-rs", *files)
+    said = run_gpu_tests("-rs", *files)
     if not torch.cuda.is_available():
         assert all(re.search(rf"SKIPPED \[\d+\] {file}", said) for file in files), said
 
 
 def test_the_tests_that_need_a_gpu_are_found_without_the_extras():
-    printed = tested("--collect-only")
+    printed = run_gpu_tests("--collect-only")
     found = [line for line in printed.splitlines() if "::" in line]
     assert any("test_the_gpus_numbers" in line for line in found)
     assert any("test_moves_to_the_gpu_and_back" in line for line in found)
