@@ -263,11 +263,13 @@ def test_a_file_in_the_folders_place(tmp_path, monkeypatch):
 
 
 def alone(program: str, **environment) -> list[str]:
-    """The words that a process prints which has nothing but these variables, and whose user has no
-    entry in the list of users, as in many containers."""
+    """The words that a process prints which has nothing but these variables and the instruction
+    set that torch was told to take, and whose user has no entry in the list of users, as in many
+    containers."""
     preamble = "import pwd\ndef unknown(user): raise KeyError(user)\npwd.getpwuid = unknown\n"
-    found = str(Path(build.__file__).parents[3])
-    done = python("-c", preamble + program, env={"PYTHONPATH": found} | environment, cwd="/")
+    given = {"PYTHONPATH": str(Path(build.__file__).parents[3])}
+    given |= {name: os.environ[name] for name in ("ATEN_CPU_CAPABILITY",) if name in os.environ}
+    done = python("-c", preamble + program, env=given | environment, cwd="/")
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
