@@ -2,8 +2,8 @@
 
 They are no rows of a plan: a value is held against a level, not against another arm's, seeds were
 not planned for it, and what lies between two levels decides nothing. Intervals of a final metric of
-their arms decide, by the rule and the gates of comparisons. They are a family of their own, as
-narrow as if it shared its 5% with the experiment's primary comparisons.
+their arms decide, by the rule and the gates of comparisons. They are a family of their own, but as
+wide as if it shared its 5% with the experiment's primary comparisons.
 """
 
 from __future__ import annotations
