@@ -152,6 +152,7 @@ def _apart(given: argparse.Namespace, runs: Path, until: float) -> int:
                 if time.monotonic() >= until:
                     break
                 note(f"== {name}")
+                note(f"{until - time.monotonic():.0f} s left")
                 if name == TESTS:
                     most = time.monotonic() + SHARE * (until - time.monotonic())
                     if not given.pretend:

@@ -1,13 +1,22 @@
-"""The tests that need a GPU, file by file: `python -m pytest -m gpu`, as far as there is time."""
+"""The tests that need a GPU, a process for each file: `python -m pytest -m gpu`, as far as there is
+time.
+
+A kernel is compiled in a second on one core and tested in a moment, so files are tested side by
+side, each by several processes where pytest-xdist is there. Programs that wait for each other come
+last, alone.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from importlib.util import find_spec
 from pathlib import Path
 
 from layernorm.lab.records.files import write
@@ -24,15 +33,19 @@ FILES = (
     "tests/library/test_modules.py",
     "tests/lab/benchmarks/measure/test_timing.py",
     "tests/lab/gpu/test_graphs_on_a_gpu.py",
-    "tests/recurrent/gpu/test_gpu_persistent.py",  # programs that wait might wait forever
+    "tests/recurrent/gpu/test_gpu_persistent.py",
 )
+ALONE = FILES[-1:]  # programs that wait might wait forever
 LONGEST = 120.0  # seconds that one file may take
+PROCESSES = 3  # of one file
 Command = Callable[[str], Sequence[str]]
 
 
 def command(file: str) -> list[str]:
     """The command for a file of tests."""
-    return [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", file]
+    spread = ["-n", str(PROCESSES)] if find_spec("xdist") else []
+    flags = ["-q", "-m", "gpu", "-p", "no:cacheprovider", *spread]
+    return [sys.executable, "-m", "pytest", *flags, file]
 
 
 def carry_out(
@@ -46,16 +59,28 @@ def carry_out(
     found = json.loads(kept.read_text()) if kept.exists() else {}
     found = found if found.get("code") == code else {"code": code}
     files = [file for file in FILES if (ROOT / file).exists()]
-    for file in sorted(files, key=lambda file: file in found):  # what was not tried comes first
+
+    def tried(file: str) -> tuple[str, str, str]:
         left = until - time.monotonic()
-        if found.get(file, "").startswith("passed") or left <= 0:
-            continue
-        said, log = _tried(command(file), min(left, LONGEST))
+        return (file, *(_tried(command(file), min(left, LONGEST)) if left > 0 else ("", "")))
+
+    def keep(file: str, said: str, log: str) -> None:
+        if not said:  # out of time
+            return
         found[file] = said
         note(f"{file}: {said}")
         write(kept, json.dumps(found, indent=1) + "\n")
         if not said.startswith("passed"):
             write(runs / f"{Path(file).stem}.log", log)
+
+    left = [file for file in files if not found.get(file, "").startswith("passed")]
+    left.sort(key=lambda file: file in found)  # what was not tried comes first
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // PROCESSES)) as beside:
+        for done in as_completed([beside.submit(tried, f) for f in left if f not in ALONE]):
+            keep(*done.result())
+    for file in left:
+        if file in ALONE:
+            keep(*tried(file))
     return all(found.get(file, "").startswith("passed") for file in files)
 
 
