@@ -25,8 +25,8 @@ INTERPRETED = not isinstance(rows.forward, triton.JITFunction)
 TILE = {"forward": 4096, "backward": 4096}
 LONGEST = {"forward": 32768, "backward": 16384}
 # Elements of a thread, of which the same instructions for a row (sums, addresses) are shared.
-SHARE = {"forward": 32, "backward": 16}
-RESIDENT_WARPS = 16  # of a multiprocessor, backward: 128 registers a thread
+SHARE = {"forward": 32, "backward": 32}
+RESIDENT_WARPS = 8  # of a multiprocessor, backward: as many registers a thread as it can have
 HELD = 8192  # elements of the longest gain that has room in registers beside a backward tile
 EARLY = 16384  # bytes of the longest gain that is loaded while the sums of the rows are formed
 COLUMNS, PARTIAL_ROWS = 32, 128  # of a tile of partial sums
@@ -206,7 +206,7 @@ def options(cut: Tile, direction: str, itemsize: int) -> dict:
     that are planned fit; forward, two of the longest rows (but not in float64)."""
     if torch.version.hip is not None:  # a warp has 64 threads there, and a program at most 1024
         return {"num_warps": max(1, cut.warps // 2)}
-    registers = 65536 // (32 * RESIDENT_WARPS)
+    registers = min(255, 65536 // (32 * max(RESIDENT_WARPS, cut.warps)))
     if direction == "forward":
         registers = 64 if cut.warps > 8 and itemsize < 8 else None
     return {"num_warps": cut.warps, "maxnreg": registers}

@@ -47,16 +47,21 @@ def forward(
         every = column
         if BLOCK < 1024:  # than 16 bytes for each thread, so that gains would not lie as x does
             every = tl.broadcast_to(column, (ROWS, BLOCK))
+        gain, shift = weight, bias
         if EARLY:
-            gain = _parameter(weight, every, width, WHOLE)
-            shift = _parameter(bias, every, width, WHOLE)
+            if weight is not None:
+                gain = _parameter(weight, every, width, WHOLE)
+            if bias is not None:
+                shift = _parameter(bias, every, width, WHOLE)
         if residual is not None:
             tl.store(total + to + column, a, mask=mask)
         a, mu, error, deviations = _moments(a.to(ACC), mask, width, CENTERED, WHOLE)
         scale = _scale(deviations / width, EPS)
         if not EARLY:
-            gain = _parameter(weight, every, width, WHOLE)
-            shift = _parameter(bias, every, width, WHOLE)
+            if weight is not None:
+                gain = _parameter(weight, every, width, WHOLE)
+            if bias is not None:
+                shift = _parameter(bias, every, width, WHOLE)
         _store_normalized(y + to, a, scale, gain, shift, column, mask)
     else:
         mu = tl.zeros((ROWS,), ACC)
@@ -83,8 +88,11 @@ def forward(
             at = start + column
             mask = valid[:, None] & _inside(at, width, WHOLE)
             a = _load_sum(from_x, from_residual, at, mask, ACC).to(ACC)
-            gain = _parameter(weight, at, width, WHOLE)
-            shift = _parameter(bias, at, width, WHOLE)
+            gain, shift = weight, bias
+            if weight is not None:
+                gain = _parameter(weight, at, width, WHOLE)
+            if bias is not None:
+                shift = _parameter(bias, at, width, WHOLE)
             a = a - mu[:, None] - error[:, None]
             _store_normalized(y + to, a, scale, gain, shift, at, mask)
     if mean is not None:
@@ -146,7 +154,8 @@ def backward(
     every = tl.broadcast_to(column, (ROWS, BLOCK))  # so that gains lie as x does
     sum_dweight = tl.zeros((ROWS, BLOCK), ACC)
     sum_dbias = tl.zeros((ROWS, BLOCK), ACC)
-    if HELD:
+    gain = weight
+    if HELD and weight is not None:
         gain = _parameter(weight, every, width, WHOLE)
     for tile in tl.range(program, tl.cdiv(rows, ROWS), tl.num_programs(0), num_stages=STAGES):
         row = tile * tl.full((ROWS,), ROWS, tl.int64) + tl.arange(0, ROWS)
@@ -162,10 +171,11 @@ def backward(
             sum_dweight += g * hat
         if dbias is not None:
             sum_dbias += g
-        if not HELD:
-            gain = _parameter(weight, every, width, WHOLE)
-        if gain is not None:
-            g *= gain.to(ACC)
+        if weight is not None:
+            if HELD:
+                g *= gain.to(ACC)
+            else:
+                g *= _parameter(weight, every, width, WHOLE).to(ACC)
         if not RESIDENT:
             mean_along = tl.load(along + row, mask=valid, other=0.0)
             if CENTERED:
@@ -283,13 +293,10 @@ def _scale(variance, EPS: tl.constexpr):
 @triton.jit
 @no_type_check
 def _parameter(parameter, column, width, WHOLE: tl.constexpr):
-    """Gains or biases, which every program reads; None if there are none."""
-    if parameter is not None:
-        inside = _inside(column, width, WHOLE)
-        parameter = tl.load(
-            parameter + column, mask=inside, other=0.0, eviction_policy="evict_last"
-        )
-    return parameter
+    """Gains or biases, which every program reads. Without any, callers keep None themselves: in
+    Triton 3.6 a function cannot return it."""
+    inside = _inside(column, width, WHOLE)
+    return tl.load(parameter + column, mask=inside, other=0.0, eviction_policy="evict_last")
 
 
 @triton.jit

@@ -93,7 +93,7 @@ def _run(module: nn.Module, x: Tensor) -> list[Tensor]:
         module.zero_grad()
         x = x.detach().requires_grad_()
         y = module(x)
-        y.backward(draw(*y.shape, seed=9).to(y.dtype))
+        y.backward(draw(*y.shape, seed=9).to(y))
         # in the order of their sizes: torch's weight normalization names parameters differently
         parameters = sorted(module.parameters(), key=lambda p: (p.dim(), p.numel()))
         results += [y, x.grad, *(p.grad for p in parameters)]

@@ -79,13 +79,17 @@ class _Rounding(TorchDispatchMode):
     """Errors of random sign in all that is computed; products may have a coarser unit, for their
     factors as well as for their results."""
 
-    def __init__(self, unit: float, products: float, generator: torch.Generator):
+    def __init__(self, unit: float, products: float, seed: int):
         super().__init__()
-        self.unit, self.products, self.generator = unit, products, generator
+        self.unit, self.products, self.seed = unit, products, seed
+        self.generators: dict[torch.device, torch.Generator] = {}
 
     def add_error(self, to: Tensor, size: Tensor, unit: float) -> Tensor:
-        signs = torch.empty(to.shape, dtype=to.dtype).uniform_(-1, 1, generator=self.generator)
-        return to.addcmul_(signs.sign_().to(to.device), size, value=unit)
+        if to.device not in self.generators:
+            self.generators[to.device] = torch.Generator(to.device).manual_seed(self.seed)
+        signs = torch.empty(to.shape, dtype=to.dtype, device=to.device)
+        signs.uniform_(-1, 1, generator=self.generators[to.device])
+        return to.addcmul_(signs.sign_(), size, value=unit)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs, name = kwargs or {}, func.overloadpacket.__name__
@@ -147,7 +151,7 @@ def spread(
     exact = [value.detach() for value in compute()]
     squares = [0.0] * len(exact)
     for seed in range(draws):
-        with _Rounding(unit, coarse, torch.Generator().manual_seed(seed)):
+        with _Rounding(unit, coarse, seed):
             noisy = compute()
         for k, (value, right) in enumerate(zip(noisy, exact, strict=True)):
             squares[k] += float((value.detach() - right).square().sum())

@@ -36,6 +36,8 @@ SMALL_RATIO = 1.1  # to torch's own, at most
 CUDNN, FIRST_CUDNN = 1.5, 2.0  # times as long as cuDNN's layer without norms, at most; at first
 SCRIPT = 5  # times TorchScript's speed, at least
 TYPES = ("bfloat16", "float32")
+# A call waits some hundred microseconds for Python, and only then takes ten or twenty.
+BRIEF = {"rounds": 9, "sample_seconds": 3e-4}
 
 
 def _targets(
@@ -46,7 +48,7 @@ def _targets(
     types: Sequence[str] = TYPES,
     **fields: Any,
 ) -> Plan:
-    fields = {"profile": "targets", "compiled": False, **fields}
+    fields = {"profile": "targets", "compiled": False, **BRIEF, **fields}
     return norm_plans.cases(names, sizes, types, modes, torch.device(device), **fields)
 
 
@@ -76,7 +78,8 @@ def _only(plan: Plan, *names: str) -> Plan:
 
 
 def _updates(models: str, device: str) -> Plan:
-    return training.plan(models, device.partition(":")[0], profile="cuda")
+    brief = {"rounds": 7, "sample_seconds": 2e-3, "copies": 3}
+    return training.plan(models, device.partition(":")[0], profile="cuda", **brief)
 
 
 STEPS: dict[str, Callable[[str], Plan]] = {  # after the tests; what was aimed for comes first

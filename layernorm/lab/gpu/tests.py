@@ -44,7 +44,9 @@ Command = Callable[[str], Sequence[str]]
 def command(file: str) -> list[str]:
     """The command for a file of tests."""
     spread = ["-n", str(PROCESSES)] if find_spec("xdist") else []
-    flags = ["-q", "-m", "gpu", "-p", "no:cacheprovider", *spread]
+    # pytest-benchmark, where it is there, warns of the processes, and warnings are errors
+    without = ["-p", "no:cacheprovider", "-p", "no:benchmark"]
+    flags = ["-q", "-m", "gpu", *without, *spread]
     return [sys.executable, "-m", "pytest", *flags, file]
 
 

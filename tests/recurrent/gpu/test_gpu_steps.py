@@ -29,7 +29,7 @@ KINDS = pytest.mark.parametrize(("kind", "form"), [("lstm", "paper"), ("gru", "g
 @pytest.mark.filterwarnings("ignore:(overflow|invalid value):RuntimeWarning")  # numpy's
 def test_large_means_and_overflow(kind, form):
     for case in (far_from_zero, overflow):
-        assert case(gpu, kind, 7, form, lambda at: converted(at, F64)) < 1e-11
+        assert case(gpu, kind, 7, form, lambda at: converted(at, F64, DEVICE)) < 1e-11
 
 
 @KINDS

@@ -105,7 +105,7 @@ def gpu_plan(device: str = "cuda", profile: str | None = "cuda") -> Plan:
     """All that is to be measured on a GPU, the most wanted first; peers that are installed at the
     shapes that are aimed for."""
     common = {"device": device, "profile": profile}
-    few = (ON_GPU, BASELINE, "definition")
+    few = (ON_GPU, BASELINE)
 
     def one_kernel(shape: Shape, dtype: str) -> tuple[str, ...]:
         """The weights of so many units stay on chip in half precision alone."""
@@ -116,7 +116,8 @@ def gpu_plan(device: str = "cuda", profile: str | None = "cuda") -> Plan:
         GpuCase(
             kind, shape, dtype, mode=mode, tf32=tf32, **common,
             implementations=(
-                *GpuCase.implementations, *one_kernel(shape, dtype), *peers.installed()
+                ON_GPU, BASELINE, *one_kernel(shape, dtype), *peers.installed(),
+                *(("script",) if shape == TARGETS[0] else ()),  # Python waits for every step
             ),
         )
         for kind, mode in both
