@@ -12,7 +12,8 @@ import numpy as np
 from layernorm.lab.benchmarks import elsewhere
 from layernorm.lab.benchmarks.measure import resume
 from layernorm.lab.benchmarks.measure.row import Row
-from layernorm.lab.benchmarks.measure.table import Table, ratio, shape
+from layernorm.lab.benchmarks.measure.table import Table, microseconds, ratio, shape
+from layernorm.lab.benchmarks.norms.implementations import OURS
 from layernorm.lab.benchmarks.recurrent.subjects import BASELINE
 
 OPERATIONS = ("layer", "rms", "residual")
@@ -48,6 +49,29 @@ def norms(operations: Iterable[str] = OPERATIONS) -> Table:
         told = f"{np.median(host):.0f}" if host else ""
         lines.append([*key, str(len(found)), f"{low:.0%} {middle:.0%} {high:.0%}", told])
     return Table(NORMS, lines, "measured by us; quantiles over shapes: 20%, 50%, 80%")
+
+
+def by_shape(operation: str = "layer") -> Table:
+    """A norm at each shape: every implementation's µs on the GPU, and of this package's kernels the
+    share of a copy's speed, and the ratio to the time of torch's own; without records no lines."""
+    cases: dict[tuple, dict[str, Row]] = {}
+    for row in _own(operation):
+        key = row.machine, row.mode, row.dtype, row.shape
+        cases.setdefault(key, {})[row.implementation] = row
+    others = sorted({name for by in cases.values() for name in by} - {OURS})
+    head = ("device", "mode", "dtype", "rows x units", f"µs: {OURS}", *others)
+    lines = [
+        [
+            *key[:3],
+            shape(by[OURS], " x "),
+            *(microseconds(by[name]) if name in by else "" for name in (OURS, *others)),
+            f"{by[OURS].fraction:.0%}",
+            ratio(by[OURS]),
+        ]
+        for key, by in sorted(cases.items(), key=lambda case: case[0])
+        if OURS in by and by[OURS].fraction
+    ]
+    return Table((*head, "of a copy's speed", "ratio to torch [95%]"), lines, "measured by us")
 
 
 def layers() -> Table:

@@ -27,7 +27,13 @@ def of_layer(arm, low, high, tf32=False, **fields):
 
 
 def entries(*rows):
-    return speeds.entries([record_of(row, "trial") for row in rows])
+    """Of these rows, and of torch's own norm beside each of ours."""
+    torchs = [
+        replace(row, implementation="torch", seconds=1.5, ratio=1.0, host=0.1)
+        for row in rows
+        if row.implementation == "triton" and row.baseline == "torch"
+    ]
+    return speeds.entries([record_of(row, "trial") for row in (*rows, *torchs)])
 
 
 def entry(ratio, operation="layer_norm", dtype="float32", gradient=False, shape=(16, 64)):
@@ -39,6 +45,12 @@ def test_a_norm_is_told_with_the_slowest_that_was_measured():
     found = entries(of_norm(), of_norm(shape=(16, 64), high=0.9), of_norm(mode="forward+backward"))
     assert found == [entry(0.9), entry(0.8, gradient=True)]
     assert entries(of_norm(benchmark="rms")) == [entry(0.8, "rms_norm")]
+
+
+def test_a_norm_that_takes_long_to_queue_is_as_slow_as_that():
+    assert entries(of_norm(host=0.5)) == [entry(0.8)]
+    assert entries(of_norm(host=3.0)) == [entry(2.0)]
+    assert speeds.entries([record_of(of_norm(), "trial")]) == []  # without torch's beside it
 
 
 @pytest.mark.parametrize(
@@ -66,7 +78,8 @@ def test_what_is_stale_does_not_count(monkeypatch):
 def test_records_of_experiments_are_left_out():
     config = {"experiment": "mnist", "profile": "book", "arm": "layer", "method": "layer"}
     trained = records.Record({**config, "seed": 0}, {"final": {"loss": 1.0}})
-    assert speeds.entries([trained, record_of(of_norm(), "trial")]) == [entry(0.8)]
+    rows = [record_of(row, "trial") for row in (of_norm(), of_norm(arm="torch"))]
+    assert speeds.entries([trained, *rows]) == [entry(1.0)]
 
 
 def test_all_steps_in_one_kernel_are_told_relative_to_the_loop_of_steps():
@@ -89,7 +102,9 @@ def test_a_recurrent_layer_is_told_relative_to_its_definition():
 
 
 def test_the_file_has_an_entry_a_line(tmp_path, monkeypatch):
-    found = [record_of(row, "trial") for row in (of_norm(), of_norm(mode="forward+backward"))]
+    both = [of_norm(arm, mode=mode) for arm in ("triton", "torch")
+            for mode in ("forward", "forward+backward")]  # fmt: skip
+    found = [record_of(row, "trial") for row in both]
     monkeypatch.setattr(records, "runs", lambda: found)
     speeds.main([str(tmp_path / "speeds.json")])
     text = (tmp_path / "speeds.json").read_text()

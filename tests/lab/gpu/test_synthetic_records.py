@@ -20,7 +20,14 @@ from layernorm.lab.gpu.steps import STEPS
 from layernorm.lab.records import published
 
 GPU = "Synthetic GPU, made up by a test"
-SOME = ("layer", "recurrent", "updates", "residual", "choice")  # steps, as far as tables need them
+SOME = (
+    "layer",
+    "recurrent",
+    "updates",
+    "residual",
+    "choice",
+    "layers",
+)  # steps, as far as tables need them
 CLAIMS = ("slower-per-update/gpu", "no-significant-cost-per-step/recurrent_gpu",
           "moments-slower-than-products/gpu")  # fmt: skip
 
@@ -60,8 +67,9 @@ def synthetic(folder, monkeypatch):
     monkeypatch.setattr(records, "stale", lambda record: "")
 
 
-def test_without_them_others_are_shown_and_nothing_is_measured():
-    assert on_gpu.devices() == []
+def test_without_them_others_are_shown_and_nothing_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr("layernorm.lab.records.published.published_folder", lambda: tmp_path)
+    assert on_gpu.devices() == on_gpu.by_shape().lines == []
     assert on_gpu.norms().lines == elsewhere.published().lines
     assert on_gpu.layers().lines == elsewhere.recurrent().lines
     assert {claims.decide(id).verdict for id in CLAIMS} == {"not yet tested"}
@@ -77,6 +85,10 @@ def test_tables_have_a_place_for_every_kind_of_result(synthetic):
     assert {line[7] for line in norms.lines} == {"4"}
     assert {(line[1], line[5]) for line in layers.lines} >= {("LSTM", "cuDNN"), ("GRU", "fused")}
     assert "published by others" not in norms.text() + layers.text()
+    each = on_gpu.by_shape()
+    assert {len(line) for line in each.lines} == {len(each.head)}
+    assert {line[-2] for line in each.lines} == {"90%"}
+    assert {line[-1] for line in each.lines} == {"1.00 [0.99, 1.01]"}
 
 
 def test_claims_are_decided(synthetic):

@@ -105,7 +105,7 @@ def gpu_plan(device: str = "cuda", profile: str | None = "cuda") -> Plan:
     """All that is to be measured on a GPU, the most wanted first; peers that are installed at the
     shapes that are aimed for."""
     common = {"device": device, "profile": profile}
-    few = (ON_GPU, BASELINE)
+    few = (ON_GPU, BASELINE, "definition")  # which `backend="auto"` would take otherwise
 
     def one_kernel(shape: Shape, dtype: str) -> tuple[str, ...]:
         """The weights of so many units stay on chip in half precision alone."""
