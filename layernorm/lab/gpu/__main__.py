@@ -15,25 +15,26 @@ them, with markers and logs, are one file in --out, gpu.tar.gz, at most 15.5 MB,
 brought home. With --from it goes in again, and everything goes on where it was: what is measured is
 not measured again, what failed is tried again, last.
 
-What to run on a machine that is had for 30 minutes, in calls of at most ten, one GPU:
+What to run on a machine that is had for a quarter of an hour or more, in calls of at most ten
+minutes, one GPU; in brackets what it took on an H200 with 16 cores:
 
-    call 1   bench, 9 minutes, nothing else. In this order: the tests that need a GPU (at most a
-             third of the call, each file at most two minutes); layer normalization, bfloat16, at
-             four shapes, forward and backward, without torch's compiler; LSTM and GRU against
-             cuDNN's at the two shapes that are aimed for; whole updates of the MLP and the LSTM,
-             recurrent batch normalization among them. These four are the first numbers wanted,
-             and should be there after about six minutes. Then it widens: the same norms replayed
-             from graphs; all large shapes with RMS; residuals; small shapes; what backend="auto"
-             may choose at (widths from 512, rows to 65,536).
+    call 1   bench. In this order: the tests that need a GPU, side by side (35 s; at most a third of
+             the call); the kernels are compiled ahead, on all cores (40 s; likewise); layer
+             normalization, bfloat16, at four shapes, forward and backward, without torch's compiler
+             (20 s); LSTM and GRU against cuDNN's at the two shapes that are aimed for (100 s, most
+             of it for the float64 definition); all large shapes with RMS (a second each);
+             residuals; whole updates of the MLP and the LSTM, recurrent batch normalization among
+             them. These are the first numbers wanted. Then it widens: the same norms replayed from
+             graphs; small shapes; what backend="auto" may choose at (widths from 512, rows to
+             65,536).
     between  read gpu.tar.gz at home: what the tests say, and what is wrong or missed. If a kernel
              is wrong, mend it before the second call; its cases are measured again by themselves.
-    call 2   bench --from, 9 minutes: what is left of the above, the other recurrent shapes and
-             types, the small network's updates, all methods, then the tables' grid.
-    call 3   train --from, 9 minutes: the experiments, profile standard, the shortest first, then
-             paper. What a graph cannot hold is launched kernel by kernel, and says so. Steps can
-             be named: --steps mnist/paper convnet/cifar10 attentive_reader/paper. Or bench once
-             more, if its aims are not yet all measured: the line that ends its output says how
-             many cases are left, and of which step.
+    call 2   bench --from: what is left of the above, the other recurrent shapes and types, the
+             small network's updates, all methods, then the tables' grid.
+    call 3   train --from, where there is more time: the experiments, profile standard, the shortest
+             first, then paper. What a graph cannot hold is launched kernel by kernel, and says so.
+             Steps can be named: --steps mnist/paper convnet/cifar10 attentive_reader/paper. A run
+             of mnist/paper takes some seven seconds (0.25 ms an update), its plan some 15 minutes.
 
 torch.compile comes last of all, with a profile of its own: a case of it takes as long as fifty
 others. A step that matters more now is named first: --steps residual choice.
@@ -62,8 +63,8 @@ from layernorm.lab.gpu import archive, parts
 from layernorm.lab.records.files import runs_folder
 
 ARCHIVE, LOG = "gpu.tar.gz", "gpu.log"
-TESTS = "tests"  # the step before all others
-SHARE = 1 / 3  # of a call that tests may take
+TESTS, AHEAD = "tests", "ahead"  # the steps before all others: tests, and what is compiled ahead
+SHARE = 1 / 3  # of a call that each of them may take
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,7 +104,7 @@ def _given(arguments: Sequence[str] | None) -> argparse.Namespace:
     given = parser.parse_args(arguments)
     if not given.minutes > 0:
         parser.error(f"--minutes: expected more than 0, got {given.minutes}")
-    usual = [TESTS, *steps.STEPS] if given.what == "bench" else list(training.STEPS)
+    usual = [TESTS, AHEAD, *steps.STEPS] if given.what == "bench" else list(training.STEPS)
     known = usual + (list(training.MORE) if given.what == "train" else [])
     given.steps = given.steps or usual
     for step in given.steps:
@@ -118,7 +119,7 @@ def _here(given: argparse.Namespace, runs: Path, until: float) -> int:
     from layernorm.lab.gpu import bench, training
 
     made = bench if given.what == "bench" else training
-    names = [name for name in given.steps if name != TESTS]
+    names = [name for name in given.steps if name not in (TESTS, AHEAD)]
     try:
         made.here(names, given.device, runs, until, again=given.again, pretend=given.pretend)
     except Poisoned as error:
@@ -129,7 +130,7 @@ def _here(given: argparse.Namespace, runs: Path, until: float) -> int:
 
 def _apart(given: argparse.Namespace, runs: Path, until: float) -> int:
     """Each step in a process of its own; the archive is written now and then, and at the end."""
-    from layernorm.lab.gpu import bench, tests, training
+    from layernorm.lab.gpu import ahead, bench, steps, tests, training
 
     made = bench if given.what == "bench" else training
     runs.mkdir(parents=True, exist_ok=True)
@@ -153,10 +154,14 @@ def _apart(given: argparse.Namespace, runs: Path, until: float) -> int:
                     break
                 note(f"== {name}")
                 note(f"{until - time.monotonic():.0f} s left")
-                if name == TESTS:
-                    most = time.monotonic() + SHARE * (until - time.monotonic())
-                    if not given.pretend:
-                        tests.carry_out(runs, most, note)
+                most = time.monotonic() + SHARE * (until - time.monotonic())
+                if name in (TESTS, AHEAD) and given.pretend:
+                    pass
+                elif name == TESTS:
+                    tests.carry_out(runs, most, note)
+                elif name == AHEAD:
+                    some = [step for step in given.steps if step in steps.SOON]
+                    ahead.carry_out(some, given.device, most, note)
                 else:
                     parts.carry_out(_arguments(given, name, runs), until, note, look)
                 look()

@@ -85,11 +85,11 @@ def _updates(models: str, device: str) -> Plan:
 STEPS: dict[str, Callable[[str], Plan]] = {  # after the tests; what was aimed for comes first
     "layer": lambda device: _targets(device, FIRST, MODES, ("layer",), ("bfloat16",)),
     "recurrent": lambda device: _layers(device)[0],
+    "large": lambda device: _targets(device, LARGE, MODES),
+    "residual": lambda device: _targets(device, LARGE, MODES[:2], ("residual",)),
     "updates": lambda device: _updates("mlp,lstm", device),
     # a graph of several calls, each on tensors of its own: no launch is in the time
     "replayed": lambda device: _targets(device, FIRST, MODES[::2], ("layer",), graph=True),
-    "large": lambda device: _targets(device, LARGE, MODES),
-    "residual": lambda device: _targets(device, LARGE, MODES[:2], ("residual",)),
     "small": _small,
     "choice": lambda device: _only(
         _targets(device, CHOICE, MODES[::2], profile="choice"), "torch", OURS
@@ -103,6 +103,9 @@ STEPS: dict[str, Callable[[str], Plan]] = {  # after the tests; what was aimed f
         compiled=True, profile="compile",
     ),
 }  # fmt: skip
+
+
+SOON = ("layer", "recurrent", "large", "residual", "small", "layers")  # compiled ahead
 
 
 def absent(plan: Iterable[Case]) -> list[str]:

@@ -41,13 +41,12 @@ PROCESSES = 3  # of one file
 Command = Callable[[str], Sequence[str]]
 
 
-def command(file: str) -> list[str]:
-    """The command for a file of tests."""
-    spread = ["-n", str(PROCESSES)] if find_spec("xdist") else []
+def command(file: str, spread: bool = find_spec("xdist") is not None) -> list[str]:
+    """The command for a file of tests, by several processes if they are to be spread."""
     # pytest-benchmark, where it is there, warns of the processes, and warnings are errors
     without = ["-p", "no:cacheprovider", "-p", "no:benchmark"]
-    flags = ["-q", "-m", "gpu", *without, *spread]
-    return [sys.executable, "-m", "pytest", *flags, file]
+    many = ["-n", str(PROCESSES)] if spread else []
+    return [sys.executable, "-m", "pytest", "-q", "-m", "gpu", *without, *many, file]
 
 
 def carry_out(

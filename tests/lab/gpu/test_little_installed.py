@@ -38,7 +38,7 @@ def run_gpu_tests(*words):
     """pytest with these words, for the tests that need a GPU."""
     kept = [name for name in MISSING if name != "packaging"]  # pytest needs it
     script = WITHOUT.replace(repr(MISSING), repr(kept)) + (
-        f"import pytest; sys.exit(pytest.main({[*command('')[3:-1], *words]}))"
+        f"import pytest; sys.exit(pytest.main({[*command('', spread=False)[3:-1], *words]}))"
     )
     done = python(script, env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
     assert done.returncode == 0, done.stdout + done.stderr
