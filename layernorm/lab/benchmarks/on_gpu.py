@@ -5,18 +5,20 @@ A table says in its title which of the two it is. A sentence about GPUs in a pag
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from layernorm.lab.benchmarks import elsewhere
 from layernorm.lab.benchmarks.measure import resume
+from layernorm.lab.benchmarks.measure.byte_model import MODES
 from layernorm.lab.benchmarks.measure.row import Row
 from layernorm.lab.benchmarks.measure.table import Table, microseconds, ratio, shape
 from layernorm.lab.benchmarks.norms.implementations import OURS
 from layernorm.lab.benchmarks.recurrent.subjects import BASELINE
 
 OPERATIONS = ("layer", "rms", "residual")
+SHARED = ("device", "dtype", "T,B,I,H")  # columns that are told once if they have one value
 NORMS = ("device", "operation", "mode", "dtype", "by", "shapes", "of a copy's speed", "µs, host")
 LAYERS = ("device", "layer", "mode", "dtype", "T,B,I,H", "by", "ms", "ratio to cuDNN [95%]")
 
@@ -24,6 +26,18 @@ LAYERS = ("device", "layer", "mode", "dtype", "T,B,I,H", "by", "ms", "ratio to c
 def _own(benchmark: str) -> list[Row]:
     """Our rows of a benchmark on GPUs; a time that includes launches says nothing of a kernel."""
     return [row for row in resume.recorded(benchmark) if row.device.startswith("cuda")]
+
+
+def _told(head: Sequence[str], lines: Sequence[Sequence[str]], what: str = "") -> Table:
+    """What was measured by us; what all lines share stands in the title."""
+    values = {name: {line[k] for line in lines} for k, name in enumerate(head)}
+    shared = {name: values[name].pop() for name in SHARED if len(values.get(name, ())) == 1}
+    kept = [k for k, name in enumerate(head) if name not in shared]
+    said = (
+        f"{name if name == 'T,B,I,H' else ''} {value}".strip() for name, value in shared.items()
+    )
+    title = "; ".join(filter(None, ("measured by us", ", ".join(said), what)))
+    return Table([head[k] for k in kept], [[line[k] for k in kept] for line in lines], title)
 
 
 def devices() -> list[str]:
@@ -39,7 +53,7 @@ def norms(operations: Iterable[str] = OPERATIONS) -> Table:
     if not rows:
         return elsewhere.published()
     groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: (*_place(row), row.seconds)):
         key = row.machine, row.benchmark, row.mode, row.dtype, row.implementation
         groups.setdefault(key, []).append(row)
     lines = []
@@ -48,7 +62,11 @@ def norms(operations: Iterable[str] = OPERATIONS) -> Table:
         host = [1e6 * row.host for row in found if row.host is not None]
         told = f"{np.median(host):.0f}" if host else ""
         lines.append([*key, str(len(found)), f"{low:.0%} {middle:.0%} {high:.0%}", told])
-    return Table(NORMS, lines, "measured by us; quantiles over shapes: 20%, 50%, 80%")
+    return _told(NORMS, lines, "quantiles over shapes: 20%, 50%, 80%")
+
+
+def _place(row: Row) -> tuple:
+    return row.machine, row.benchmark, MODES.index(row.mode), row.dtype
 
 
 def by_shape(operation: str = "layer") -> Table:
@@ -56,22 +74,23 @@ def by_shape(operation: str = "layer") -> Table:
     share of a copy's speed, and the ratio to the time of torch's own; without records no lines."""
     cases: dict[tuple, dict[str, Row]] = {}
     for row in _own(operation):
-        key = row.machine, row.mode, row.dtype, row.shape
-        cases.setdefault(key, {})[row.implementation] = row
+        cases.setdefault((*_place(row), row.shape), {})[row.implementation] = row
     others = sorted({name for by in cases.values() for name in by} - {OURS})
-    head = ("device", "mode", "dtype", "rows x units", f"µs: {OURS}", *others)
+    head = ("device", "mode", "dtype", "rows × units", f"µs: {OURS}", *others)
     lines = [
         [
-            *key[:3],
-            shape(by[OURS], " x "),
+            by[OURS].machine,
+            by[OURS].mode,
+            by[OURS].dtype,
+            shape(by[OURS], "\u2009×\u2009"),  # which nothing breaks
             *(microseconds(by[name]) if name in by else "" for name in (OURS, *others)),
             f"{by[OURS].fraction:.0%}",
             ratio(by[OURS]),
         ]
-        for key, by in sorted(cases.items(), key=lambda case: case[0])
+        for _, by in sorted(cases.items(), key=lambda case: case[0])
         if OURS in by and by[OURS].fraction
     ]
-    return Table((*head, "of a copy's speed", "ratio to torch [95%]"), lines, "measured by us")
+    return _told((*head, "of a copy's speed", "ratio to torch"), lines)
 
 
 def layers() -> Table:
@@ -91,6 +110,11 @@ def layers() -> Table:
             f"{1e3 * row.seconds:.2f}",
             ratio(row) if row.baseline == BASELINE else "",
         ]
-        for row in rows
+        for row in sorted(rows, key=_layer)
     ]
-    return Table(LAYERS, lines, "measured by us; cuDNN's layers have no norms")
+    return _told(LAYERS, lines, "cuDNN's layers have no norms")
+
+
+def _layer(row: Row) -> tuple:
+    numbers = row.dtype, bool(row.options.get("tf32")), row.shape
+    return row.machine, row.options["kind"] != "lstm", row.mode, *numbers, row.seconds

@@ -29,11 +29,12 @@ class Table:
             told.append("  ".join(cells).rstrip())
         return "\n".join(told)
 
-    def frame(self) -> pandas.DataFrame:
-        """The table for a chapter."""
+    def frame(self, *index: str) -> pandas.DataFrame:
+        """The table for a chapter; columns that are its index have no head, and need none."""
         import pandas
 
-        return pandas.DataFrame(self.lines, columns=list(self.head))
+        whole = pandas.DataFrame(self.lines, columns=list(self.head))
+        return whole.set_index([*index]).rename_axis([None] * len(index)) if index else whole
 
 
 def number(value: float | None) -> str:
