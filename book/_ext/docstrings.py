@@ -2,7 +2,8 @@
 
 Indented blocks are shown as they stand, `single backticks` are code, $dollars$ are math (a
 paragraph in $$ stands by itself), and a stray * | _ means itself. Google-style sections (Args,
-Returns, Raises) are left to napoleon.
+Returns, Raises) are left to napoleon. In signatures `Annotated[float, Gt(gt=0)]` is a float: what
+is allowed is said by the error, and by the text.
 """
 
 import re
@@ -65,6 +66,27 @@ def marked_up(lines: list[str]) -> list[str]:
     return result
 
 
+ANNOTATED = re.compile(r"~?(?:typing\.)?Annotated\[")
+
+
+def unannotated(signature: str) -> str:
+    """The signature with the type alone in place of each `Annotated[type, ...]`."""
+    while found := ANNOTATED.search(signature):
+        depth, comma = 1, 0
+        for at in range(found.end(), len(signature)):
+            depth += (signature[at] in "[(") - (signature[at] in "])")
+            comma = comma or (at if signature[at] == "," and depth == 1 else 0)
+            if depth == 0:
+                break
+        kept = signature[found.end() : comma or at]
+        signature = signature[: found.start()] + kept + signature[at + 1 :]
+    return signature
+
+
+def process_signature(app, what, name, object_, options, signature, returned):
+    return unannotated(signature or "") or None, returned
+
+
 def process(app, what, name, object_, options, lines):
     lines[:] = marked_up(lines)
 
@@ -72,4 +94,5 @@ def process(app, what, name, object_, options, lines):
 def setup(app):
     app.setup_extension("sphinx.ext.autodoc")
     app.connect("autodoc-process-docstring", process, priority=400)  # before napoleon
+    app.connect("autodoc-process-signature", process_signature)
     return {"version": "1", "parallel_read_safe": True}

@@ -45,6 +45,18 @@ def test_a_docstring_is_marked_up(written, expected):
     assert "\n".join(extension("docstrings").marked_up(written.split("\n"))) == expected
 
 
+def test_signatures_show_types_without_their_limits():
+    written = (
+        "(*, rate: ~typing.Annotated[float, ~annotated_types.Gt(gt=0)] = 0.1, "
+        "sizes: tuple[Annotated[int, Ge(ge=1), Le(le=9)], ...] = (3, 4), "
+        "few: Annotated[dict[str, int], F(of=[1, 2])] | None = None)"
+    )
+    assert extension("docstrings").unannotated(written) == (
+        "(*, rate: float = 0.1, sizes: tuple[int, ...] = (3, 4), few: dict[str, int] | None = None)"
+    )
+    assert extension("docstrings").unannotated("(x: int) -> int") == "(x: int) -> int"
+
+
 @pytest.fixture
 def staleness(monkeypatch):
     """The extension, with runs of "drift" that are stale and runs of "batch_size" that are not."""
