@@ -47,7 +47,7 @@ def tile(width: int, direction: str, itemsize: int = 2) -> Tile:
     >>> tile(100, "forward")
     Tile(rows=32, block=128, resident=True, warps=4)
     >>> tile(65536, "backward")
-    Tile(rows=1, block=4096, resident=False, warps=8)
+    Tile(rows=1, block=4096, resident=False, warps=4)
     """
     size, share = TILE[direction], SHARE[direction]
     if itemsize > 4 or (direction == "forward" and itemsize > 2):  # it is bytes that are in flight
