@@ -29,7 +29,7 @@ def _own(benchmark: str) -> list[Row]:
 
 
 def _told(head: Sequence[str], lines: Sequence[Sequence[str]], what: str = "") -> Table:
-    """What was measured by us; what all lines share stands in the title."""
+    """A table of our measurements; in its title stands the value that all lines share."""
     values = {name: {line[k] for line in lines} for k, name in enumerate(head)}
     shared = {name: values[name].pop() for name in SHARED if len(values.get(name, ())) == 1}
     kept = [k for k, name in enumerate(head) if name not in shared]

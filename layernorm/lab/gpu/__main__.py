@@ -155,14 +155,12 @@ def _apart(given: argparse.Namespace, runs: Path, until: float) -> int:
                 note(f"== {name}")
                 note(f"{until - time.monotonic():.0f} s left")
                 most = time.monotonic() + SHARE * (until - time.monotonic())
-                if name in (TESTS, AHEAD) and given.pretend:
-                    pass
-                elif name == TESTS:
+                if name == TESTS and not given.pretend:
                     tests.carry_out(runs, most, note)
-                elif name == AHEAD:
+                elif name == AHEAD and not given.pretend:
                     some = [step for step in given.steps if step in steps.SOON]
                     ahead.carry_out(some, given.device, most, note)
-                else:
+                elif name not in (TESTS, AHEAD):
                     parts.carry_out(_arguments(given, name, runs), until, note, look)
                 look()
             for line in made.told(given.steps, given.device, runs, given.pretend):

@@ -7,7 +7,6 @@ cache on this machine. Each process makes every so many-th implementation ready 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +17,7 @@ from layernorm.lab.benchmarks.measure.case import Case
 from layernorm.lab.benchmarks.norms.implementations import OURS
 from layernorm.lab.benchmarks.norms.peers import PEERS
 from layernorm.lab.benchmarks.recurrent.subjects import ON_GPU, PERSISTENT
+from layernorm.lab.gpu import parts
 
 COMPILED = {OURS, ON_GPU, PERSISTENT, *(peer.name for peer in PEERS)}
 PROGRAM = (sys.executable, "-m", __name__)
@@ -30,7 +30,7 @@ def wanted(plan: Iterable[Case]) -> list[tuple[Case, str]]:
     for case in plan:
         for name in case.implementations:
             shape = case.shape if case.benchmark == "recurrent" else case.shape[1:]
-            if name.rpartition("/")[2] in COMPILED:
+            if name in COMPILED:
                 place = case.operation, name, case.dtype, shape, case.mode
                 found.setdefault(place, (case, name))
     return list(found.values())
@@ -41,22 +41,10 @@ def carry_out(
     program: Sequence[str] = PROGRAM,
 ) -> None:  # fmt: skip
     """Compile what these steps need, as far as there is time."""
-    count = max(1, (os.cpu_count() or 1) - 1)
-    began = time.monotonic()
-    processes = [
-        subprocess.Popen(
-            [*program, str(number), str(count), device, *steps], text=True, errors="replace",
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )
-        for number in range(count)
-    ]  # fmt: skip
-    for process in processes:
-        try:
-            told, _ = process.communicate(timeout=max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            told, _ = process.communicate()
-        for line in told.splitlines():
+    count, began = max(1, (os.cpu_count() or 1) - 1), time.monotonic()
+    commands = {str(n): [*program, str(n), str(count), device, *steps] for n in range(count)}
+    for done in parts.side_by_side(commands, count, until):
+        for line in done.printed.splitlines():
             note(line)
     note(f"compiled ahead by {count} processes in {time.monotonic() - began:.0f} s")
 

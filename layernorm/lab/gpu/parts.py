@@ -1,4 +1,5 @@
-"""Parts of a long task, each in a process of its own: if one dies, the others go on."""
+"""Parts of a long task, each in a process of its own: if one dies, the others go on. Each has
+a group of its own, too, so that what it started ends with it."""
 
 from __future__ import annotations
 
@@ -7,10 +8,13 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import NamedTuple
 
 USELESS = 75  # the exit code of a process to which the GPU has become useless
 GRACE = 60.0  # seconds after its time in which a part may end what it has begun
@@ -75,6 +79,56 @@ def _process(
     finally:
         _ended(process)
         process.stdout.close()
+
+
+class Ended(NamedTuple):
+    """A command that ran beside others: its exit code, None if its time of `seconds` was over, and
+    all that it printed."""
+
+    name: str
+    code: int | None
+    seconds: float
+    printed: str
+
+
+def side_by_side(
+    commands: Mapping[str, Sequence[str]],
+    at_once: int,
+    until: float,
+    longest: float = float("inf"),
+    folder: str | Path | None = None,
+) -> Iterator[Ended]:
+    """Run commands in this folder, so many at once, and yield each as it ends.
+
+    None is begun at `until` (by `time.monotonic()`), and all end then, each after `longest` seconds
+    at most, or when the caller is told to stop.
+    """
+    waiting, running = list(commands.items()), {}
+    with ExitStack() as files:
+        try:
+            while waiting or running:
+                while waiting and len(running) < at_once and (left := until - time.monotonic()) > 0:
+                    name, command = waiting.pop(0)
+                    output = files.enter_context(tempfile.TemporaryFile())
+                    process = subprocess.Popen(
+                        command, cwd=folder, stdout=output, stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                    )  # fmt: skip
+                    running[name] = process, output, time.monotonic(), min(left, longest)
+                if not running:
+                    return
+                for name, (process, output, began, seconds) in list(running.items()):
+                    code = process.poll()
+                    if code is None and time.monotonic() < began + seconds:
+                        continue
+                    del running[name]
+                    _ended(process)
+                    output.seek(0)
+                    yield Ended(name, code, seconds, output.read().decode(errors="replace"))
+                time.sleep(0.05)
+        finally:
+            for process, *_ in running.values():
+                _ended(process)
 
 
 def _ended(process: subprocess.Popen) -> int:

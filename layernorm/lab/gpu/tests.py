@@ -2,8 +2,8 @@
 time.
 
 A kernel is compiled in a second on one core and tested in a moment, so files are tested side by
-side, each by several processes where pytest-xdist is there. Programs that wait for each other come
-last, alone.
+side, each by several processes where pytest-xdist is there. The file of programs that wait for each
+other comes last, alone.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.util import find_spec
 from pathlib import Path
 
+from layernorm.lab.gpu import parts
 from layernorm.lab.records.files import write
 
 ROOT = Path(__file__).parents[3]
@@ -61,44 +59,27 @@ def carry_out(
     found = found if found.get("code") == code else {"code": code}
     files = [file for file in FILES if (ROOT / file).exists()]
 
-    def tried(file: str) -> tuple[str, str, str]:
-        left = until - time.monotonic()
-        return (file, *(_tried(command(file), min(left, LONGEST)) if left > 0 else ("", "")))
-
-    def keep(file: str, said: str, log: str) -> None:
-        if not said:  # out of time
-            return
-        found[file] = said
-        note(f"{file}: {said}")
-        write(kept, json.dumps(found, indent=1) + "\n")
-        if not said.startswith("passed"):
-            write(runs / f"{Path(file).stem}.log", log)
-
     left = [file for file in files if not found.get(file, "").startswith("passed")]
     left.sort(key=lambda file: file in found)  # what was not tried comes first
-    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // PROCESSES)) as beside:
-        for done in as_completed([beside.submit(tried, f) for f in left if f not in ALONE]):
-            keep(*done.result())
-    for file in left:
-        if file in ALONE:
-            keep(*tried(file))
+    many = max(1, (os.cpu_count() or 1) // PROCESSES)
+    for some in ([f for f in left if f not in ALONE], [f for f in left if f in ALONE]):
+        commands = {file: command(file) for file in some}
+        for done in parts.side_by_side(commands, many, until, LONGEST, ROOT):
+            found[done.name] = said = _said(done)
+            note(f"{done.name}: {said}")
+            write(kept, json.dumps(found, indent=1) + "\n")
+            if not said.startswith("passed"):
+                write(runs / f"{Path(done.name).stem}.log", done.printed)
     return all(found.get(file, "").startswith("passed") for file in files)
 
 
-def _tried(command: Sequence[str], seconds: float) -> tuple[str, str]:
-    """Run the tests; return what came of it, in a line, and all that was printed."""
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, timeout=seconds, text=True, errors="replace",
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        printed = error.stdout or ""
-        text = printed if isinstance(printed, str) else printed.decode(errors="replace")
-        return f"stopped after {seconds:.0f} s", text
-    last = (done.stdout.strip().splitlines() or ["nothing printed"])[-1].strip("= ")
-    how = {0: "passed", 5: "passed, nothing to test"}.get(done.returncode, "failed")
-    return f"{how}: {last}", done.stdout
+def _said(done: parts.Ended) -> str:
+    """What came of a file's tests, in a line."""
+    if done.code is None:
+        return f"stopped after {done.seconds:.0f} s"
+    last = (done.printed.strip().splitlines() or ["nothing printed"])[-1].strip("= ")
+    how = {0: "passed", 5: "passed, nothing to test"}.get(done.code, "failed")
+    return f"{how}: {last}"
 
 
 def _code() -> str:

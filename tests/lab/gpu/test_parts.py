@@ -85,3 +85,42 @@ def test_now_and_then_it_is_looked_at(asked, monkeypatch):
     looks = []
     asked("time.sleep(2)", look=lambda: looks.append(1))
     assert len(looks) >= 2
+
+
+def python(program):
+    return [sys.executable, "-c", program]
+
+
+def test_commands_side_by_side_are_told_as_they_end():
+    """The second ends first, as both run at once; the last one's time is over."""
+    commands = {
+        "slow": python("import time; time.sleep(3); print('slept')"),
+        "wrong": python("import sys; print('no'); sys.exit(3)"),
+        "for ever": python("import time; print('on', flush=True); time.sleep(600)"),
+    }
+    found = list(parts.side_by_side(commands, 3, time.monotonic() + 60, longest=15.0))
+    assert [(e.name, e.code, e.printed) for e in found] == [
+        ("wrong", 3, "no\n"), ("slow", 0, "slept\n"), ("for ever", None, "on\n"),
+    ]  # fmt: skip
+
+
+def test_no_more_commands_at_once_than_asked_for_and_none_without_time(tmp_path):
+    say = "import sys, time; from pathlib import Path; Path(sys.argv[1]).touch(); time.sleep(600)"
+    commands = {n: [*python(say), str(tmp_path / n)] for n in "ab"}
+    assert list(parts.side_by_side(commands, 2, time.monotonic())) == []
+    found = list(parts.side_by_side(commands, 1, time.monotonic() + 10))
+    assert [(e.name, e.code) for e in found] == [("a", None)]
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_commands_end_with_whoever_asked_for_them(tmp_path):
+    """Also where it is told to stop, which is an exception here."""
+    late = tmp_path / "late"
+    wait = f"import time; time.sleep(8); open({str(late)!r}, 'w')"
+    running = parts.side_by_side(
+        {"soon": python("pass"), "late": python(wait)}, 2, time.monotonic() + 60
+    )
+    assert next(running).name == "soon"
+    running.close()
+    time.sleep(10)
+    assert not late.exists()

@@ -20,14 +20,8 @@ from layernorm.lab.gpu.steps import STEPS
 from layernorm.lab.records import published
 
 GPU = "Synthetic GPU, made up by a test"
-SOME = (
-    "layer",
-    "recurrent",
-    "updates",
-    "residual",
-    "choice",
-    "layers",
-)  # steps, as far as tables need them
+# Steps, as far as tables need them.
+SOME = ("layer", "recurrent", "updates", "residual", "choice", "layers")
 CLAIMS = ("slower-per-update/gpu", "no-significant-cost-per-step/recurrent_gpu",
           "moments-slower-than-products/gpu")  # fmt: skip
 

@@ -55,7 +55,7 @@ def test_other_code_is_tested_anew(tried, monkeypatch):
 
 
 def test_without_time_nothing_begins_and_what_takes_long_is_stopped(tried, monkeypatch):
-    assert tried(seconds=0.0) == (False, [])
+    assert tried(seconds=0.0, a=GOOD, b=GOOD) == (False, [])
     monkeypatch.setattr(tests, "LONGEST", 0.5)
     slow = "import time; time.sleep(600)"
     assert tried(a=slow, b=slow)[1] == ["a.py: stopped after 0 s", "b.py: stopped after 0 s"]
