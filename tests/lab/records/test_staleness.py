@@ -328,7 +328,7 @@ def test_a_changed_epsilon_makes_those_stale_that_computed_with_it(copy, runs):
     compared = {what[2:] for what in stale if what[0] == "bench_recurrent"}
     fresh = {what[2:] for what in runs if what[0] == "bench_recurrent"}
     assert {("definition", "lstm"), ("torch", "lstm")} <= fresh
-    normalized = ("ours", "definition", "loop", "script", "no gate norms")
+    normalized = ("ours", "fused", "persistent", "definition", "loop", "script", "no gate norms")
     assert compared == {(arm, kind) for arm, kind in fresh if arm in normalized}
     trained = {what[1:3] for what in stale if what[0] == "bench_training"}
     assert ("layer", "layer/torch") in trained
@@ -356,7 +356,7 @@ def test_changed_cpp_makes_those_stale_that_could_use_it(copy, runs):
     stale = copy.stale()
     for name in RECURRENT:
         assert of(stale, name) == {(name, "layer")}
-    ours = {"ours", "definition", "no gate norms"}
+    ours = {"ours", "fused", "persistent", "definition", "no gate norms"}  # one class of layers
     recorded = {what[2] for what in runs if what[0] == "bench_recurrent"}
     compared = {what[2] for what in stale if what[0] == "bench_recurrent"}
     assert compared == ours & recorded
@@ -368,7 +368,11 @@ def test_a_changed_kernel_makes_runs_on_gpus_stale(copy, runs):
     assert kernels
     for file in kernels:
         file.write_text(file.read_text().replace("@triton.jit", "@triton.jit(debug=True)"))
-    assert copy.stale() == set()  # all published runs are of CPUs
+    stale = copy.stale()
+    assert all(runs[what][0].environment["gpus"] for what in stale)
+    arms = {what[2] for what in stale}
+    assert arms >= {"triton", "fused", "persistent"}
+    assert not arms & {"torch", "definition", "loop", "script"}
     run, names = runs["mnist", "layer"]
     on_gpu = {**run.environment, "gpus": ["one"]}
     digests = {staleness._of(code, names, run.config, on_gpu)
