@@ -86,8 +86,8 @@ def gain_metric_ignores_the_scale_of_inputs() -> Finding:
     return held(
         moved < 1e-10 and hundred < 1e-9,
         f"With x or W ten times larger or smaller the gains' metric changes by "
-        f"{less(moved, 1e-10)}; that of the lengths, with x and Gaussian outputs, by factors of "
-        f"{min(standard):.0f} to {max(standard):.0f}.",
+        f"{less(moved, 1e-10)}; that of the lengths, with x and Gaussian outputs, by a factor "
+        f"of {min(standard):.0f}{f' to {max(standard):.0f}' if max(standard) > 101 else ''}.",
         moved=moved,
         hundred=hundred,
     )

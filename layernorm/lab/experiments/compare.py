@@ -63,8 +63,7 @@ class Verdicts(Mapping[str, Judged]):
 
     def __getitem__(self, name: str) -> Judged:
         if name not in self._judged:
-            row = self.rows[name]
-            one, *others = (self._judge(row, frame) for frame in self._frames(row))
+            one, *others = self.at_rates(name)
             otherwise = {other.verdict for other in others} - {INCONCLUSIVE, one.verdict}
             if otherwise and one.verdict != INCONCLUSIVE:
                 said = "At a learning rate that tuning cannot tell from the best, it is"
@@ -72,6 +71,11 @@ class Verdicts(Mapping[str, Judged]):
                 one = replace(one, problem=f"{said} {one.verdict}, at another {other}.")
             self._judged[name] = one
         return self._judged[name]
+
+    def at_rates(self, name: str) -> list[Judged]:
+        """A comparison at the best rates, then at all choices of next best ones that were run."""
+        row = self.rows[name]
+        return [self._judge(row, frame) for frame in self._frames(row)]
 
     def made(self, row: Comparison) -> bool:
         """Tell whether all runs that are planned for a comparison are there."""
@@ -143,16 +147,18 @@ class Verdicts(Mapping[str, Judged]):
         if not finite:
             lost = f"A run of {' or '.join(row.arms)} diverged"
             return replace(one, problem=f"{lost}, or its curve never reached the level.")
+        if row.plateau and len(values) < SIGNS:
+            few = (
+                f"{len(values)} seeds are too few for an exact sign-flip test, which needs {SIGNS}."
+            )
+            return replace(one, problem=few)
         if row.plateau and not _signs_agree(one, values):
-            disagree = f"An exact sign-flip test of at least {SIGNS} seeds does not agree."
-            return replace(one, problem=disagree)
+            return replace(one, problem="An exact sign-flip test does not agree.")
         return one
 
 
 def _signs_agree(judged: Judged, values: Series) -> bool:
     """Tell whether exact tests at the two margins give the interval's verdict."""
-    if len(values) < SIGNS:
-        return False
     level, margin = (1 - judged.confidence) / 2, judged.row.margin.size
     ends = (-margin, margin)
     high = min((end for end in ends if sign_flip(values - end) <= level), default=np.inf)

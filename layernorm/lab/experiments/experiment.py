@@ -73,7 +73,7 @@ class Original:
 
     `updates`: of a run, on batches of `batch_size`; None where the paper does not say. `ours`: our
     data. `shown`: the options that describe our setup. `rows`: the comparisons that answer the
-    claim.
+    claim. `by`: whose experiment it is, where it is not the paper's.
     """
 
     claim: str
@@ -86,6 +86,7 @@ class Original:
     shown: tuple[str, ...]
     rows: tuple[str, ...]
     batch_size: int | None = None
+    by: str = "the paper"
 
     def share(self, options: Mapping[str, Any]) -> float | None:
         """The updates of a run as a fraction of the paper's, or, in batches of another size, its

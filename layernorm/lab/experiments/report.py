@@ -115,7 +115,7 @@ def box(experiment: Experiment, arm: str = "layer") -> Box:
         "seeds": (paper.seeds, f"{seeds}, learning rates tuned on {len(scale.tuning_seeds)} more"),
         "result": (paper.result, "\n".join(results)),
     }
-    return Box.from_dict(rows, orient="index", columns=["the paper", "here"])
+    return Box.from_dict(rows, orient="index", columns=[paper.by, "here"])
 
 
 def _result(name: str, found: compare.Verdicts) -> str:

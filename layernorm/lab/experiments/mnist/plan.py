@@ -161,7 +161,7 @@ POINTS = Margin(
     resolution=0.01,
 )
 TENTH = Margin(
-    *(0.1, "", "the logarithm of the mean of the training cross-entropy over the curve"),
+    *(0.1, "(logarithm)", "the logarithm of the mean of the training cross-entropy over the curve"),
     "a tenth of the cross-entropy; figure 6 spans seven powers of ten",
 )
 IMAGES = replace(POINTS, size=0.1, why="ten of the 10,000 test images")

@@ -25,7 +25,7 @@ STEPS = {
 UPDATES = 400
 _LATE, _EARLY = map(logarithm, ("late_angle", "early_angle"))
 FIFTH = Margin(
-    *(0.223, "nats", "the logarithm of the angle of late updates over that of early ones"),
+    *(0.223, "(logarithm)", "the logarithm of the angle of late updates over that of early ones"),
     "a fifth less, as from one step of a usual schedule of learning rates to the next",
 )
 SAID = Said(

@@ -74,7 +74,7 @@ class Changes(Digits):
 
 
 QUARTER = Margin(
-    *(0.223, "nats", "the logarithm of the number of directions in which a change varies"),
+    *(0.223, "(logarithm)", "the logarithm of the number of directions in which a change varies"),
     "a quarter more, or a fifth fewer",
 )
 _CHANGED, _NOISE, _START = (logarithm(f"{of}_directions") for of in ("change", "noise", "start"))

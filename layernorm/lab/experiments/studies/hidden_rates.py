@@ -17,7 +17,8 @@ RATES = (1, 10, 100)
 DATA = {"raw": {}, "centered": {"centered": True}}
 METHODS = {"none": {}, "rescaled": {"rescaled": True}, "layer": {"method": "layer"}}
 TWICE = Margin(
-    *(0.693, "nats", "the logarithm of the training loss after 150 updates"), "a factor of two"
+    *(0.693, "(logarithm)", "the logarithm of the training loss after 150 updates"),
+    "a factor of two",
 )
 SAID = Said(
     "sigma-makes-learning-stable",

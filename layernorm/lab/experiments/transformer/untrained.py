@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -18,11 +19,34 @@ from torch.nn.functional import cross_entropy
 from layernorm import functional
 from layernorm.lab.data.characters import ALPHABET
 from layernorm.lab.experiments import get
+from layernorm.lab.experiments.experiment import Experiment, Original
 from layernorm.lab.experiments.transformer.model import Attention, Transformer
 
 DEPTHS, SEEDS = (2, 4, 8, 16, 32), (0, 1, 2, 3, 4)
 SMALL = {"hidden": 48, "context": 16, "held_out": 1}
 LARGEST_HALF = torch.finfo(torch.float16).max
+
+
+def plan() -> Experiment:
+    """The main sweep with the papers' experiments, for the box at the head of chapter 21."""
+    experiment = get("transformer")
+    original = Original(
+        claim="Xiong et al. (2020): with norms before the blocks no warm-up is needed, with norms "
+        "after them it is. Sun et al. (2025): LayerNorm scaling makes a deep network better.",
+        data="Xiong: translations (IWSLT14, WMT14) and the text of BERT",
+        ours="eight novels of Project Gutenberg",
+        setup="Xiong: translation models and BERT; Sun: language models of 130 million to 7 "
+        "billion parameters",
+        updates=None,
+        seeds="not said in the abstracts",
+        result="Xiong: without warm-up, results comparable with the baselines' in less time. Sun: "
+        "perplexity lower by 5 to 8%",
+        shown=("depth", "hidden", "heads", "context", "batch_size"),
+        rows=tuple(row.name for row in experiment.comparisons.rows if row.family == "primary"),
+        by="Xiong and others, Sun and others",
+    )
+    question = "Where should a transformer normalize, and is it the norm or the scale of the start?"
+    return replace(experiment, question=question, original=original)
 
 
 def build(arm: str, depth: int, seed: int, **options) -> tuple[Transformer, Int[Tensor, "4 16"]]:

@@ -52,8 +52,13 @@ def plan() -> Experiment:
         "18.8% higher with 118 million",
         shown=("depth", "hidden", "heads", "context", "batch_size"),
         rows=tuple(row.name for row in ON_DATA.rows if row.family == "primary"),
+        by="Zhu and others, Verma",
     )
-    return replace(get("transformer"), original=original, comparisons=ON_DATA)
+    question = (
+        "Can an element-wise curve stand in for a transformer's norms, and does it depend on "
+    )
+    question += "how much text there is?"
+    return replace(get("transformer"), question=question, original=original, comparisons=ON_DATA)
 
 
 def amplified(
