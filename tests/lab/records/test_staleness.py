@@ -334,7 +334,8 @@ def test_a_changed_epsilon_makes_those_stale_that_computed_with_it(copy, runs):
     assert ("layer", "layer/torch") in trained
     assert {method for method, _ in trained} <= {"layer", "none"}
     assert ("bench_layer", "layer") in of(stale, "bench_layer")
-    assert of(stale, "bench_engine") == set()
+    # One benchmark with bench_training, whose models without norms name those with them.
+    assert of(stale, "bench_engine") <= {("bench_engine", "none")}
     assert of(stale, "batch_order", "data_shift") == {
         ("batch_order", "layer"), ("data_shift", "layer")}  # fmt: skip
 
@@ -360,7 +361,7 @@ def test_changed_cpp_makes_those_stale_that_could_use_it(copy, runs):
     recorded = {what[2] for what in runs if what[0] == "bench_recurrent"}
     compared = {what[2] for what in stale if what[0] == "bench_recurrent"}
     assert compared == ours & recorded
-    assert not of(stale, "mnist", "convnet", "drift", "bench_layer", "bench_engine")
+    assert not of(stale, "mnist", "convnet", "drift", "bench_layer")
 
 
 def test_a_changed_kernel_makes_runs_on_gpus_stale(copy, runs):
