@@ -54,10 +54,7 @@ def plan() -> Experiment:
         rows=tuple(row.name for row in ON_DATA.rows if row.family == "primary"),
         by="Zhu and others, Verma",
     )
-    question = (
-        "Can an element-wise curve stand in for a transformer's norms, and does it depend on "
-    )
-    question += "how much text there is?"
+    question = "Can a curve stand in for a transformer's norms, with little text and with much?"
     return replace(get("transformer"), question=question, original=original, comparisons=ON_DATA)
 
 
