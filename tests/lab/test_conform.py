@@ -195,10 +195,14 @@ def test_what_is_no_normalization_is_unknown():
 
 
 def test_the_module_is_left_as_it_was():
-    module = LayerNorm(UNITS).double()
+    module = LayerNorm(UNITS).train()
+    torch.nn.init.normal_(module.weight)
     before = {name: value.clone() for name, value in module.state_dict().items()}
     conform(module, SHAPE)
-    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+    assert module.training
+    for name, value in module.state_dict().items():
+        assert value.dtype == before[name].dtype
+        assert torch.equal(before[name], value)
 
 
 @pytest.mark.parametrize(

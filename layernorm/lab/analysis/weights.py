@@ -76,12 +76,6 @@ def some_cases(n: int = 50, features: int = 8, classes: int = 3) -> tuple[Tensor
     return torch.randn(n, features, dtype=torch.float64), torch.randint(classes, (n,))
 
 
-def repeat(cases: tuple[Tensor, Tensor]) -> Batches:
-    """The same cases at every update."""
-    while True:
-        yield cases
-
-
 def noise(x: Tensor, classes: int = 3, size: int = 50) -> Batches:
     """Cases of x with labels drawn afresh at every update: there is nothing to learn."""
     while True:

@@ -36,7 +36,8 @@ def _told(head: Sequence[str], lines: Sequence[Sequence[str]], what: str = "") -
     said = (
         f"{name if name == 'T,B,I,H' else ''} {value}".strip() for name, value in shared.items()
     )
-    title = "; ".join(filter(None, ("measured by us", ", ".join(said), what)))
+    measured = "; ".join(filter(None, ("measured by us", ", ".join(said))))
+    title = "\n".join(filter(None, (measured, what)))
     return Table([head[k] for k in kept], [[line[k] for k in kept] for line in lines], title)
 
 

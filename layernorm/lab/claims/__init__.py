@@ -55,19 +55,14 @@ Rules for a check:
   chapter of that experiment. Exactly one claim has an id.
 
 Notebooks end with `claims.show(chapter="03")`, which looks well in the book, on GitHub and in a
-terminal; `claims.table(chapter="03")` gives the same as a data frame.
+terminal.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from layernorm.lab.claims.registry import all, claim, decide, declare, get, select
 from layernorm.lab.claims.render import Decided
 from layernorm.lab.claims.schema import CHAPTERS, KINDS, VERDICTS, Claim, ClaimError, Finding
-
-if TYPE_CHECKING:
-    import pandas
 
 __all__ = [
     "CHAPTERS",
@@ -84,7 +79,6 @@ __all__ = [
     "get",
     "select",
     "show",
-    "table",
 ]
 
 
@@ -95,20 +89,3 @@ def show(chapter: str | None = None, kind: str | None = None) -> Decided:
         ClaimError: as `select` and `decide` do.
     """
     return Decided([(claim, decide(claim.id)) for claim in select(chapter, kind)])
-
-
-def table(chapter: str | None = None, kind: str | None = None) -> pandas.DataFrame:
-    """Decides the selected claims; one row each: id, chapter, kind, statement, said_by, verdict,
-    evidence (led by the condition or the reason where there is one).
-
-    Raises:
-        ClaimError: as `select` and `decide` do.
-    """
-    import pandas
-
-    columns = ["id", "chapter", "kind", "statement", "said_by", "verdict", "evidence"]
-    rows = []
-    for one, finding in show(chapter, kind):
-        start = [one.id, one.chapter, one.kind, one.statement, ", ".join(one.said_by)]
-        rows.append([*start, finding.verdict, finding.sentence])
-    return pandas.DataFrame(rows, columns=columns)

@@ -110,7 +110,7 @@ def ascend(violation: Violation, case: Case, meets=always, steps: int = 40) -> f
             slopes = [torch.zeros(()) if g is None else g.nan_to_num(0, 0, 0) for g in slopes]
             length = max(1e-300, math.sqrt(sum(float(g.square().mean()) for g in slopes)))
         elif step == 0:
-            return best  # not a number
+            return best  # minus infinity
         else:
             size *= 0.5
         pairs = zip((x.detach() for x in start), slopes, strict=True)
@@ -119,7 +119,9 @@ def ascend(violation: Violation, case: Case, meets=always, steps: int = 40) -> f
 
 
 def number(violation: float | Tensor) -> float:
-    return violation.item() if isinstance(violation, Tensor) else violation
+    """A violation as a number: infinite if it is none, so that the search finds it."""
+    value = violation.item() if isinstance(violation, Tensor) else violation
+    return math.inf if math.isnan(value) else value
 
 
 def searched(
@@ -160,7 +162,7 @@ def searched(
     broken = [name for name, value in (off | others).items() if not value < bound]
     evidence += f" Tried: {len(draws)} draws, {climbs}, {len(cases)} cases of the adversary; "
     evidence += f"broken by {', '.join(broken[:6])}." if broken else "none breaks it."
-    largest = max((v for v in off.values() if not math.isnan(v)), default=math.nan)
+    largest = max(off.values())
     holds = not set(broken) & set(off)
     if only_if is None:
         return held(holds, evidence, largest=largest)

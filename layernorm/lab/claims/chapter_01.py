@@ -7,7 +7,7 @@ from torch import Tensor
 
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, adversary, claim
-from layernorm.lab.claims.checks import LAYER_NORM, conditional, draw, largest, less
+from layernorm.lab.claims.checks import LAYER_NORM, conditional, draw, largest, less, worst
 
 EDGE = 2.18  # where the slope of tanh falls below 5% of its largest
 
@@ -78,15 +78,17 @@ def layer_inputs_standardized() -> Finding:
         a = draw(64, 32) * (1 + draw(32).abs()) + 3 * draw(32)
         layer = bare(a)
         batch = F.batch_norm(a, None, None, training=True, eps=0.0)
-        own = max(own, off_standard(layer, 1), off_standard(batch, 0))
+        own = worst(own, off_standard(layer, 1), off_standard(batch, 0))
         other += [off_standard(layer, 0), off_standard(batch, 1)]
         other += [off_standard(2 * layer + 1, 1), off_standard(layer.relu(), 1)]
     for a in filter(adversary.varies, adversary.rows(32).values()):
         batch = F.batch_norm(a.T, None, None, training=True, eps=0.0).T
-        own = max(own, *(off_standard(y, 1) / adversary.conditioning(a) for y in (bare(a), batch)))
+        own = worst(
+            own, *(off_standard(y, 1) / adversary.conditioning(a) for y in (bare(a), batch))
+        )
     return conditional(
-        own < 1e-9 and (min(other) > 0.1 or max(other) < 1e-9),
-        max(other) < 1e-9,
+        own < 1e-9 and (min(other) > 0.1 or worst(*other) < 1e-9),
+        worst(*other) < 1e-9,
         "it means the summed inputs before gain, bias and activation, over the units of each case "
         "(layer) or the cases of the batch for each unit (batch), and these do not all agree",
         f"Over the units of a case (layer) or the cases of a batch (batch) the moments are off by "

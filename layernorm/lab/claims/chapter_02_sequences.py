@@ -16,7 +16,15 @@ from torch.nn.functional import pad
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, claim
 from layernorm.lab.claims.chapter_02 import EPS, draw, outside, own_statistics, population, train
-from layernorm.lab.claims.checks import BATCH_NORM, LAYER_NORM, conditional, held, less, within
+from layernorm.lab.claims.checks import (
+    BATCH_NORM,
+    LAYER_NORM,
+    conditional,
+    held,
+    less,
+    within,
+    worst,
+)
 
 _batch_norm = F.batch_norm
 
@@ -75,7 +83,7 @@ def padding_leaves_layer_normalization_alone() -> Finding:
         return F.layer_norm(torch.where(mask[:, None], a, fill).mT, (8,)).mT
 
     fills = (0.0, 1e100, math.nan)
-    moved = max(moved_by_padding(partial(normalize, fill=fill)) for fill in fills)
+    moved = worst(*(moved_by_padding(partial(normalize, fill=fill)) for fill in fills))
     text = "Twenty more steps, of zeros, 1e100 or NaN, move the valid outputs by {less}."
     return within(1e-12, text, moved=moved)
 
@@ -105,7 +113,7 @@ def later_steps_rest_on_fewer_cases() -> Finding:
         f"From step 1 to 20 the valid cases fall from {counts[0]} to {counts[-1]}; the spread of a "
         f"step's mean {'is' if holds else 'is not'} the population's over √n at every step.",
         smallest_ratio=min(ratios),
-        largest_ratio=max(ratios),
+        largest_ratio=worst(*ratios),
     )
 
 
@@ -160,7 +168,7 @@ def zero_variance_amplifies_gradients() -> Finding:
         derivatives = jacobian(normalize, same).reshape(6, 6)
         gains.append(torch.linalg.matrix_norm(derivatives, 2).item() * math.sqrt(EPS))
         undefined.append(normalize(same, eps=0.0).isnan().any().item())
-    holds = max(abs(gain - 1) for gain in gains) < 1e-3 and all(undefined)
+    holds = worst(*(abs(gain - 1) for gain in gains)) < 1e-3 and all(undefined)
     return held(
         holds,
         f"Among six equal values gradients grow {gains[0]:.2f}/√eps-fold under batch and "

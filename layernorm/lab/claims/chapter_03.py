@@ -16,7 +16,7 @@ from torch.autograd.functional import jacobian
 import layernorm
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, adversary, checks, claim
-from layernorm.lab.claims.checks import LAYER_NORM, below, conditional, held, largest
+from layernorm.lab.claims.checks import LAYER_NORM, below, conditional, held, largest, worst
 
 EPS = 1e-5
 
@@ -47,7 +47,7 @@ def over_the_batch(x, normalized_shape, weight=None, bias=None, eps=EPS):
     sabotage=(LAYER_NORM, over_the_batch),
 )
 def independent_of_batch_size() -> Finding:
-    same, worst = True, 0.0
+    same, off = True, 0.0
     for units in (1, 2, 3, 5, 64, 1023):
         hard = torch.cat([*adversary.rows(units, huge=1e15, mean=1e3).values()])
         for dtype in (torch.float32, torch.float64):
@@ -58,15 +58,15 @@ def independent_of_batch_size() -> Finding:
                     some = slice(500, 500 + size)
                     part = norm(a[some], (units,))
                     same &= torch.equal(part, whole[some])
-                    worst = max(worst, largest(part - whole[some]))
+                    off = worst(off, largest(part - whole[some]))
     return conditional(
-        worst <= 1e-5,
+        off <= 1e-5,
         same,
         "rounding errors do not count",
         "In batches of 1 to 1000, for 1 to 1023 units, in float32 and float64, by the definition "
         "and by PyTorch's kernel, every case, the adversary's, too, "
         f"{'keeps each bit' if same else 'changes'}.",
-        largest=worst,
+        largest=off,
     )
 
 
@@ -87,10 +87,10 @@ def no_dependencies_between_cases() -> Finding:
         within += [largest(blocks[n, n]) for n in range(5)]
     drawn = min(within[: -5 * len(hard)])
     return held(
-        max(across) == 0 and drawn > 0,
-        f"The largest derivative across cases is {max(across):.1f}, over 20 batches and the "
+        worst(*across) == 0 and drawn > 0,
+        f"The largest derivative across cases is {worst(*across):.1f}, over 20 batches and the "
         f"adversary's {len(hard)}; within each drawn case it is {'not 0' if drawn > 0 else '0'}.",
-        across=max(across),
+        across=worst(*across),
         within=drawn,
     )
 
@@ -222,7 +222,8 @@ def eps_inside_the_root_bounds_the_gain() -> Finding:
     hard = torch.cat([a for a in adversary.rows(32).values() if adversary.varies(a)])
     most = largest(amplified(F.layer_norm, hard)) * EPS**0.5
     return held(
-        max(largest(inside * EPS**0.5 - 1), most - 1) < 1e-3 and largest(outside * EPS - 1) < 2e-3,
+        worst(largest(inside * EPS**0.5 - 1), most - 1) < 1e-3
+        and largest(outside * EPS - 1) < 2e-3,
         f"A case of standard deviation 1e-8 is amplified by {inside.mean():.0f} with eps inside "
         f"the root, by {outside.mean() / 1000:.0f} thousand with eps outside; "
         f"{'no' if most - 1 < 1e-3 else 'some'} row of the adversary by more.",

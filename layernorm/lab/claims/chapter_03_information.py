@@ -20,6 +20,7 @@ from layernorm.lab.claims.checks import (
     largest,
     proved,
     size,
+    worst,
 )
 
 _layer_norm, _batch_norm = F.layer_norm, F.batch_norm  # what mutants are made of
@@ -78,7 +79,7 @@ def loses_two_dimensions() -> Finding:
         if not (values[: h - 2] > 1e-6).all():
             return math.inf
         sphere = largest(y.norm() - h**0.5, y.sum())
-        return max(largest(values[h - 2 :]), sphere) / adversary.conditioning(a)
+        return worst(largest(values[h - 2 :]), sphere) / adversary.conditioning(a)
 
     g, b = draw(2), draw(2)
     one = F.layer_norm(draw(20, 1), (1,), g[:1], b[:1], EPS)
@@ -144,7 +145,7 @@ def gain_and_bias_restore_layer_normalization() -> Finding:
     apart = 0.0
     for g, b in zip(draw(100, 8), draw(100, 8), strict=True):
         pair = F.layer_norm(torch.stack([a[0], 3 * a[0] + 5]), (8,), g, b, 0.0)
-        apart = max(apart, largest(pair[0] - pair[1]))
+        apart = worst(apart, largest(pair[0] - pair[1]))
     return held(
         left < 1e-12,
         f"The best gain and bias leave {left:.0%} of the variance; the cases a and 3a + 5 come "
@@ -168,11 +169,13 @@ def invariant_to_a_shift_of_one_case() -> Finding:
     for _ in range(50):
         w, x = torch.randn(8, 6).double(), draw(6)
         y = plain(w @ x)
-        kept = max(kept, largest(*(plain(a) - y for a in (w @ (0.1 * x), w @ (10 * x), w @ x + 5))))
+        kept = worst(
+            kept, largest(*(plain(a) - y for a in (w @ (0.1 * x), w @ (10 * x), w @ x + 5)))
+        )
         shift_x.append(largest(plain(w @ (x + 5)) - y))
     return conditional(
         kept < 1e-9,
-        max(shift_x) < 1e-9,
+        worst(*shift_x) < 1e-9,
         "what is shifted is the summed inputs a, not the features x that enter the weights",
         f"Scaling x and shifting a {'change nothing' if kept < 1e-9 else 'count'} to 1e-9; "
         f"shifting x by 5 changes an output by {torch.tensor(shift_x).median():.1f} in the median "

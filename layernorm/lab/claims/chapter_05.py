@@ -206,7 +206,7 @@ def derived_recurrent_steps() -> Finding:
         _, theirs = torch.autograd.functional.vjp(step, arguments, v)
         ours = recurrent.function(step.__name__)(*upstream, *arguments, 1e-5)
         pairs = zip(ours, theirs, strict=True)
-        return max(largest(one - two) / max(largest(two), 1) for one, two in pairs)
+        return worst(*(largest(one - two) / max(largest(two), 1) for one, two in pairs))
 
     def case(n: int, i: int, h: int, k: int, **given: Tensor) -> adversary.Case:
         states, small = (2, 2) if k == 4 else (1, 0)

@@ -16,7 +16,7 @@ from layernorm import functional as F
 from layernorm.lab.analysis import fisher
 from layernorm.lab.analysis.fisher import draw
 from layernorm.lab.claims import Finding, adversary, claim
-from layernorm.lab.claims.checks import below, conditional, held, largest, less, proved
+from layernorm.lab.claims.checks import below, conditional, held, largest, less, proved, worst
 
 GEOMETRY = "layernorm.symbolic.geometry"
 NATURAL = "layernorm.lab.analysis.fisher.natural"
@@ -56,7 +56,7 @@ def fisher_is_the_curvature_of_kl() -> Finding:
     off = 0.0
     for pair in product(fisher.FAMILIES, fisher.METHODS):
         p = fisher.model(3, 2, 4)
-        off = max(off, largest(fisher.by_definition(*pair, *p) - fisher.by_curvature(*pair, *p)))
+        off = worst(off, largest(fisher.by_definition(*pair, *p) - fisher.by_curvature(*pair, *p)))
     return proved(
         exact and off < 1e-12,
         f"In SymPy the two {'are' if exact else 'are not'} the same for the three families, H = 1 "
@@ -85,7 +85,7 @@ def fisher_of_the_standard_model() -> Finding:
     for family in fisher.FAMILIES:
         glm, numbers = GLM(family, "none", 2, 2, 3), fisher.model(2, 2, 3)
         printed = glm.evaluate(glm.kronecker_fisher(), *numbers)
-        off = max(off, largest(printed - fisher.by_definition(family, "none", *numbers)))
+        off = worst(off, largest(printed - fisher.by_definition(family, "none", *numbers)))
     return proved(
         same and off < 1e-12,
         f"∂s/∂θ {'is' if same else 'is not'} I ⊗ (xᵀ, 1) for H = 1 to 4; against the definition, "
@@ -120,7 +120,7 @@ def fisher_of_the_normalized_model() -> Finding:
             printed = glm.evaluate(glm.fisher(paper=True), *numbers)
             true = fisher.by_definition(family, method, *numbers)
             shared = glm.natural(0)[0].has(*glm.w.row(1))
-            off[method] = max(off[method], largest(printed - true), float(shared))
+            off[method] = worst(off[method], largest(printed - true), float(shared))
         printed_along += (step @ printed @ step).item()
         true_along += (step @ true @ step).item()
     exact = [method for method, value in off.items() if value < 1e-12]
@@ -160,7 +160,7 @@ def missing_terms_shrink_with_width() -> Finding:
         for a in filter(adversary.varies, (draw(1, units), *adversary.rows(units).values())):
             true = jacobian(lambda a: F.layer_norm(a, a.shape[1:], eps=0.0), a)[0, :, 0]
             gap = largest(true * a.std(correction=0) - fisher.sensitivity(a)[0])
-            off = max(off, gap / adversary.conditioning(a))
+            off = worst(off, gap / adversary.conditioning(a))
     holds = all(abs(r - 1) < 0.005 for r in ratio.values()) and off < 1e-12
     return held(
         holds,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from layernorm.lab.analysis import scale
 from layernorm.lab.claims import Finding, claim
 from layernorm.lab.claims.chapter_07_length import MLP, without
-from layernorm.lab.claims.checks import conditional, draw, held, largest, less, seeds
+from layernorm.lab.claims.checks import conditional, draw, held, largest, less, seeds, worst
 
 
 @claim(
@@ -25,13 +25,13 @@ def initial_function_ignores_scale() -> Finding:
             base = scale.network(eps=eps, seed=seed)(x)
             others = (scale.network(c, eps=eps, seed=seed)(x) for c in (1e-4, 0.1, 10.0, 1000.0))
             found.append(largest(*(other - base for other in others)))
-        exact, with_eps = max(exact, found[0]), max(with_eps, found[1])
+        exact, with_eps = worst(exact, found[0]), worst(with_eps, found[1])
         net = scale.network(seed=seed)
         net[0][0].weight.data.neg_()
-        turned = max(turned, largest(net(x) - scale.network(seed=seed)(x)))
+        turned = worst(turned, largest(net(x) - scale.network(seed=seed)(x)))
     return conditional(
         exact < 1e-10,
-        max(with_eps, turned) < 1e-10,
+        worst(with_eps, turned) < 1e-10,
         "eps = 0 and the factor is positive",
         f"For c from 0.0001 to 1000 the logits agree to {less(exact, 1e-10)} with eps = 0, but "
         f"differ by up to {with_eps:.1f} with eps = 1e-5, and by up to {turned:.1f} for c = -1.",
@@ -62,7 +62,7 @@ def initial_scale_is_a_learning_rate() -> Finding:
 
             plain = logits(1.0, 1.0)
             for c in (0.1, 10.0):
-                matched = max(matched, largest(logits(c, c**power) - plain))
+                matched = worst(matched, largest(logits(c, c**power) - plain))
                 same.append(largest(logits(c, 1.0) - plain))
     return held(
         matched < 1e-8 and min(same) > 0.01,

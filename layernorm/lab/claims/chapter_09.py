@@ -12,7 +12,7 @@ from torch import Tensor
 
 from layernorm import recurrent
 from layernorm.lab.claims import Finding, adversary, claim
-from layernorm.lab.claims.checks import LAYER_NORM, conditional, draw, held, largest
+from layernorm.lab.claims.checks import LAYER_NORM, conditional, draw, held, largest, worst
 from layernorm.recurrent import definition
 from layernorm.recurrent.variants import VARIANTS
 
@@ -81,7 +81,7 @@ def parameters_independent_of_length() -> Finding:
             whole = made(x := sequences(steps))[0]
         after = made.state_dict()
         same &= list(before) == list(after) and all(torch.equal(before[k], after[k]) for k in after)
-        apart = max(apart, largest(in_pieces(made, x, 1, 7, 40) - whole))
+        apart = worst(apart, largest(in_pieces(made, x, 1, 7, 40) - whole))
     return held(
         same and apart < 1e-9,
         f"After 1, 10 and 100 steps the state dictionaries are {'the same' if same else 'others'}; "
@@ -112,7 +112,7 @@ def longer_sequences_need_no_statistics() -> Finding:
         x = sequences(100)
         training, evaluation = made.train()(x)[0], made.eval()(x)[0]
         same &= torch.equal(training, evaluation)
-        apart = max(apart, largest(made(x[:20])[0] - evaluation[:20]))
+        apart = worst(apart, largest(made(x[:20])[0] - evaluation[:20]))
     return held(
         stored == 0 and same and apart < 1e-9,
         f"{stored} buffers; {'the same' if same else 'other'} outputs in both modes; the first 20 "
@@ -162,14 +162,14 @@ def scale_of_the_input_is_lost() -> Finding:
                 heard.append(changes[0])
                 saturated += changes[1:]
     return conditional(
-        max(deaf) < 1e-9 and min(heard) > 1e-3,
+        worst(*deaf) < 1e-9 and min(heard) > 1e-3,
         min(saturated) > 1e-3,
         "the gates are not saturated, for the variants that keep the scale",
-        f"paper and carried {'do not change' if max(deaf) < 1e-9 else 'change'} (to 1e-9), with "
+        f"paper and carried {'do not change' if worst(*deaf) < 1e-9 else 'change'} (to 1e-9), with "
         f"saturated gates, too; joint, per_gate and cell_only "
         f"{'do' if min(heard) > 1e-3 else 'may not'}, and with saturated gates "
         f"{'do, too' if min(saturated) > 1e-3 else 'need not'}.",
-        paper_and_carried=max(deaf),
+        paper_and_carried=worst(*deaf),
         others=min(heard),
         saturated=min(saturated),
     )
@@ -243,7 +243,7 @@ def carried_normalized_cell_cannot_count() -> Finding:
         for t in range(1, 51):
             state = made(draw(1, 1), state)
             wanted = candidate * (t if variant == "paper" else 1)
-            away[variant] = max(away[variant], largest(state[1] - wanted))
+            away[variant] = worst(away[variant], largest(state[1] - wanted))
     counts, stays = (off < 1e-9 for off in away.values())
     return held(
         counts and stays,

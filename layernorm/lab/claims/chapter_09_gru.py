@@ -172,8 +172,8 @@ def gain_and_bias_swapped(x, normalized_shape, weight=None, bias=None, eps=1e-5)
     statement="The start that the supplement prints below eq. (22), every α at 0 and every β at 1, "
     "is usable, with α the gain and β the bias as in eq. (15).",
     rule="LSTM of eqs. (20) to (22), 10 steps: held if its output depends on its input and a "
-    "gradient reaches both weight matrices; refuted if the output is the same for every input and "
-    "the gradient exactly 0",
+    "gradient reaches both weight matrices; refuted if the output is the same for every input or a "
+    "gradient exactly 0",
     sabotage=(LAYER_NORM, gain_and_bias_swapped),
 )
 def printed_start_can_learn() -> Finding:
@@ -185,12 +185,12 @@ def printed_start_can_learn() -> Finding:
     x = draw(10, 4, 3)
     y = made(x)[0]
     (y * draw(*y.shape)).sum().backward()
-    gradient = max(largest(made.weight_ih_l0.grad), largest(made.weight_hh_l0.grad))
+    gradient = min(largest(made.weight_ih_l0.grad), largest(made.weight_hh_l0.grad))
     change = largest(made(draw(10, 4, 3))[0] - y)
     return held(
         change > 0 and gradient > 0,
         f"Another input {'changes' if change > 0 else 'does not change'} the output, and the "
-        f"weights' gradient is {'not ' if gradient > 0 else ''}0.",
+        f"gradient of {'no' if gradient > 0 else 'a'} weight matrix is 0.",
         change=change,
         gradient=gradient,
     )

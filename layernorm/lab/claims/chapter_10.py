@@ -14,7 +14,7 @@ import torch
 from layernorm import LayerNormLSTM
 from layernorm.lab.analysis import lstms
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.checks import conditional, draw, held, largest, less, seeds
+from layernorm.lab.claims.checks import conditional, draw, held, largest, less, seeds, worst
 from layernorm.recurrent import step_norm
 
 BATCH_NORM = "layernorm.recurrent.step_norm.F.batch_norm"
@@ -69,7 +69,7 @@ def separate_statistics_for_each_step() -> Finding:
     early = {f"early_{term}": largest(size[:5] - 1) for term, size in sizes.items()}
     late = largest(*(size[20:] - 1 for size in sizes.values()))
     return conditional(
-        max(early["early_hh"], early["early_c"]) >= 0.25,
+        worst(early["early_hh"], early["early_c"]) >= 0.25,
         late > 0.1,
         "the step is among the first, or the inputs themselves differ from step to step",
         f"Under shared statistics the first recurrent term has size {sizes['hh'][0]:.1f} and the "
@@ -85,10 +85,10 @@ def separate_statistics_for_each_step() -> Finding:
     statement="Even with separate statistics for each step, the padding of sequences that have "
     "ended enters the statistics of late steps, and so changes the outputs for sequences that "
     "continue.",
-    rule="sequences of 3 to 20 steps filled up with zeros, in training: conditional if that moves "
-    "valid outputs of BatchNormLSTM by more than 0.05 (root mean square) where padding counts, and "
-    "by less than 1e-12 with lengths; held if lengths do not help; refuted if nothing moves, or "
-    "if LayerNormLSTM's move by more than 1e-12",
+    rule="sequences of 3 to 20 steps, in training: conditional if filling them up with zeros or "
+    "with other numbers makes valid outputs of BatchNormLSTM differ by more than 0.05 (root mean "
+    "square) where padding counts, and by less than 1e-12 with lengths; held if lengths do not "
+    "help; refuted if nothing moves, or if LayerNormLSTM's move by more than 1e-12",
     sabotage=("layernorm.recurrent.batch_norm.valid_rows", whole),
 )
 def padding_enters_statistics_of_late_steps() -> Finding:
@@ -174,7 +174,7 @@ def gradients_explode_on_equal_steps() -> Finding:
             if method == "batch":
                 each[gain] += [b / a for a, b in pairwise(first)]
             else:
-                total = max(total, first[-1] / first[0])
+                total = worst(total, first[-1] / first[0])
     least = {f"least_{gain:g}": min(ratios) for gain, ratios in each.items()}
     bounds = ", ".join(
         f"{_power(value)} with gains of {name.removeprefix('least_')}"
@@ -215,13 +215,13 @@ def equal_steps_spare_the_weights() -> Finding:
     double, single = ratios.values()
     kept = all(1 / 3 < ratio < 3 for ratio in double)
     return conditional(
-        kept and (min(single) > 100 or max(single) < 3),
-        max(single) < 3,
+        kept and (min(single) > 100 or worst(*single) < 3),
+        worst(*single) < 3,
         "rounding errors are too small to be multiplied along",
         f"Four equal steps leave the gradient of the weights {'within' if kept else 'beyond'} a "
         f"factor of 3 in float64, and make it {'more' if min(single) > 100 else 'less'} than 100 "
         "times larger in float32.",
-        float64=max(double),
+        float64=worst(*double),
         float32=min(single),
     )
 

@@ -13,7 +13,16 @@ import torch
 from layernorm import functional as F
 from layernorm.lab.analysis.statistics import Interval, interval
 from layernorm.lab.claims import Finding, adversary, claim
-from layernorm.lab.claims.checks import LAYER_NORM, conditional, draw, held, largest, proved
+from layernorm.lab.claims.checks import (
+    LAYER_NORM,
+    conditional,
+    draw,
+    held,
+    largest,
+    proved,
+    seeds,
+    worst,
+)
 from layernorm.lab.experiments.transformer import untrained as transformers
 
 BRANCH = "layernorm.lab.experiments.transformer.model.Branch.forward"
@@ -33,8 +42,13 @@ def plain(branch, x):
     return x + branch.f(x)
 
 
+def exponents(arm: str, what: str, **options) -> np.ndarray:
+    """The power of depth of each of five networks."""
+    return transformers.exponents(transformers.over_depth(arm, seeds=seeds(5), **options)[what])
+
+
 def fitted(arm: str, what: str, **options) -> Interval:
-    return interval(transformers.exponents(transformers.over_depth(arm, **options)[what]))
+    return interval(exponents(arm, what, **options))
 
 
 def about(found: Interval, exponent: float) -> bool:
@@ -97,7 +111,10 @@ def last_gradient_post() -> Finding:
     sabotage=(BRANCH, lambda branch, x: x + 3 * branch.f(x)),
 )
 def stream_pre() -> Finding:
-    seen = [transformers.over_depth("layer", hidden=units)["stream"] for units in (48, 32)]
+    seen = [
+        transformers.over_depth("layer", seeds=seeds(5), hidden=units)["stream"]
+        for units in (48, 32)
+    ]
     growth = [np.diff(np.log(one[:, ::2])) for one in seen]
     ratios = [interval(one[:, 1] / one[:, 0]) for one in growth]
     found = interval(transformers.exponents(seen[0]))
@@ -120,8 +137,7 @@ def stream_pre() -> Finding:
     sabotage=(BRANCH, lambda branch, x: x + branch.f(branch.norm(x))),
 )
 def scaling_stream() -> Finding:
-    pair = [transformers.exponents(transformers.over_depth(arm)["stream"])
-            for arm in ("layer/scaling", "layer")]  # fmt: skip
+    pair = [exponents(arm, "stream") for arm in ("layer/scaling", "layer")]
     found = interval(pair[0] - pair[1])
     return held(
         found.high < -0.25,
@@ -163,14 +179,16 @@ def scaled_start() -> Finding:
     sabotage=(BRANCH, lambda branch, x: x + branch.f(branch.norm(x))),
 )
 def peri_overflow() -> Finding:
-    sizes = [10.0**k for k in range(5)]
-    peri, pre = ([transformers.largest(arm, s) for s in sizes] for arm in ("peri", "layer"))
+    (seed,), sizes = seeds(1), [10.0**k for k in range(5)]
+    peri, pre = (
+        [transformers.largest(arm, s, seed=seed) for s in sizes] for arm in ("peri", "layer")
+    )
     first = next((s for s, x in zip(sizes, pre, strict=True) if x > transformers.LARGEST_HALF), 0)
     return held(
-        max(peri) < transformers.LARGEST_HALF and first > 0,
-        f"The largest number under Peri-LN is {max(peri):.0f}; under Pre-LN matrices {first:g} "
+        worst(*peri) < transformers.LARGEST_HALF and first > 0,
+        f"The largest number under Peri-LN is {worst(*peri):.0f}; under Pre-LN matrices {first:g} "
         "times as large overflow.",
-        peri=max(peri),
+        peri=worst(*peri),
         first=first,
     )
 
@@ -188,15 +206,15 @@ def peri_overflow() -> Finding:
     sabotage=(LAYER_NORM, lambda x, *_, **__: x - x.mean(-1, keepdim=True)),
 )
 def qk_bound() -> Finding:
-    over, reached = 0.0, 1.0
+    (seed,), over, reached = seeds(1), 0.0, 1.0
     for d in (2, 3, 8, 64):
         for x in (draw(200, d), *adversary.rows(d).values()):
-            over = max(over, float(F.layer_norm(x, (d,)).norm(dim=-1).max()) - math.sqrt(d))
+            over = worst(over, float(F.layer_norm(x, (d,)).norm(dim=-1).max()) - math.sqrt(d))
         z = F.layer_norm(draw(200, d, spread=10.0), (d,))
         reached = min(reached, float((z * z).sum(-1).max() / d))
     bound = math.sqrt(transformers.SMALL["hidden"] / 4)
-    seen = max(transformers.logits("qk", 10.0**k) for k in range(5))
-    plain = transformers.logits("layer", 1e4)
+    seen = max(transformers.logits("qk", 10.0**k, seed) for k in range(5))
+    plain = transformers.logits("layer", 1e4, seed)
     return proved(
         over < 1e-12 and reached > 1 - 1e-4 and seen <= bound,
         f"The largest logit is {seen:.1f}, the bound {bound:.1f}; without the norms it is "
@@ -217,7 +235,7 @@ def qk_bound() -> Finding:
 )
 def unselectable_keys() -> Finding:
     def lost(norm, size: int) -> int:
-        drawn = (transformers.keys(norm, size=size, seed=seed) for seed in range(5))
+        drawn = (transformers.keys(norm, size=size, seed=seed) for seed in seeds(5))
         return sum(int(transformers.unselectable(k).sum()) for k in drawn)
 
     def layer(x):
@@ -254,7 +272,7 @@ def alike() -> Finding:
     for d in (2, 3, 8, 64):
         for x in (draw(200, d), *filter(adversary.varies, adversary.rows(d).values())):
             total = F.layer_norm(x, (d,)).sum(-1)
-            off = max(off, largest(total) / d / adversary.conditioning(x))
+            off = worst(off, largest(total) / d / adversary.conditioning(x))
         z = F.rms_norm(draw(200, d), (d,))
         full &= int(torch.linalg.matrix_rank(z[1:] - z[0])) == d
     return proved(

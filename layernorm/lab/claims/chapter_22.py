@@ -12,7 +12,7 @@ from torch import Tensor
 from layernorm import LayerNorm
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, adversary, claim
-from layernorm.lab.claims.checks import conditional, draw, held, less, proved
+from layernorm.lab.claims.checks import conditional, draw, held, less, proved, worst
 from layernorm.lab.experiments.transformer import without
 
 ELEMENTWISE = "layernorm.symbolic.elementwise"
@@ -68,7 +68,7 @@ def one_unit() -> Finding:
         others, u = a[0, 1:], a[0, 0] - a[0, 1:].mean()
         found = exact(u.item(), others.std(correction=0).item(), 8)
         gap = abs(F.layer_norm(a, (8,), eps=0.0)[0, 0].item() - found)
-        off = max(off, gap / adversary.conditioning(a))
+        off = worst(off, gap / adversary.conditioning(a))
     tanh = elementwise.frozen()
     moving = tanh.subs(elementwise.SIGMA, sigma)
     same = elementwise.defect(y, sigma) == 0 and off < 1e-12

@@ -72,7 +72,7 @@ def within(bound: float, evidence: str, **violations: float) -> Finding:
 
     In the evidence, `{less}` and `{below}` stand for the words of these names.
     """
-    off = max(violations.values())
+    off = worst(*violations.values())
     evidence = evidence.format(less=less(off, bound), below=below(off, bound))
     return held(off < bound, evidence, **violations)
 

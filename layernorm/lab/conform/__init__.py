@@ -11,6 +11,7 @@ gradients (`faults`). `conform` does both.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -53,12 +54,13 @@ class Report:
 
 
 def conform(module: nn.Module, shape: tuple[int, ...] = (4, 5, 8)) -> Report:
-    """Judge a normalization by its outputs on inputs of a shape, cases first.
+    """Judge a copy of a normalization by its outputs on inputs of a shape, cases first.
 
     Raises:
         ValueError: the shape has fewer than two dimensions, or fewer than two cases or units; the
             module returns no tensor of the input's shape.
     """
+    module = copy.deepcopy(module)
     try:
         form = identify(module, shape)
     except Unknown as unknown:

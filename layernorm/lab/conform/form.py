@@ -140,7 +140,7 @@ def draw(shape: tuple[int, ...], spread: float = 1.0, mean: float = 0.0, seed: i
 
 
 def identify(module: nn.Module, shape: tuple[int, ...] = (4, 5, 8)) -> Form:
-    """The formula of a normalization.
+    """The formula of a normalization, which is left in float64 and in the mode of the formula.
 
     Raises:
         Unknown: no formula of the family fits.

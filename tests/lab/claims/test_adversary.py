@@ -50,6 +50,22 @@ def test_the_climb_finds_what_draws_do_not_and_leaves_no_trace():
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_the_climb_finds_what_is_not_a_number():
+    torch.manual_seed(0)
+    draws = [(torch.full((1, 4), 0.5).double(),)]
+    found = adversary.searched(
+        2.6, "It is small.", lambda a: math.nan if a.abs().max() > 2.5 else size(a), draws, {}
+    )
+    assert found.verdict == "refuted"
+    assert "the climb" in found.evidence
+
+
+@pytest.mark.parametrize("values", [(0.0, math.nan), (math.nan, 0.0), (0.0, math.nan, 0.0)])
+def test_no_bound_holds_for_what_is_not_a_number(values):
+    violations = {f"case {i}": value for i, value in enumerate(values)}
+    assert checks.within(1.0, "It is {below}.", **violations).verdict == "refuted"
+
+
 def along_a_hidden_direction(a):
     """How far a case points along one of 400 directions: 1 at most, 0.05 for most of them."""
     hidden = torch.sin(torch.arange(400.0)).double()

@@ -310,15 +310,9 @@ def test_a_check_sees_published_runs_alone(registry, tmp_path, monkeypatch):
 # Showing
 
 
-def test_table_and_ledger_say_the_same(registry):
+def test_the_ledger_shows_statements_and_evidence(registry):
     claims.declare(**{**GOOD, "check": lambda: finding("conditional")})
     claims.declare(**{**GOOD, "id": "other", "chapter": "04", "said_by": "summary A"})
-    frame = claims.table()
-    columns = ["id", "chapter", "kind", "statement", "said_by", "verdict", "evidence"]
-    assert list(frame.columns) == columns
-    first = ["some-claim", "03", "property", GOOD["statement"], "paper section 3", "conditional"]
-    assert frame.iloc[0].tolist() == [*first, "Holds if eps = 0. Evidence."]
-    assert claims.table(chapter="05").columns.tolist() == columns
     ledger = claims.show(chapter="03")
     assert [claim.id for claim, _ in ledger] == ["some-claim"]
     for shown in (repr(ledger), ledger._repr_html_()):

@@ -322,7 +322,7 @@ COMPARISONS = Comparisons(
                     less("batch/few", "layer/few", "test_nll"),
                     less("batch/few", "layer/few", "train_nll"),
                 ),
-                replace(NATS, of="test less training cross-entropy at the end"),
+                GAP,
                 Said(
                     "batch-noise-regularizes/mnist",
                     "The noise of batch statistics regularizes: the gap between training and "

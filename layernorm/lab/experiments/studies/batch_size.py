@@ -10,7 +10,6 @@ how fast it learns in seconds. Most of the ten minutes that the study takes go t
 
 import math
 from dataclasses import replace
-from functools import cache
 
 from layernorm.lab import records
 from layernorm.lab.analysis.curves import over_seconds
@@ -54,7 +53,6 @@ PER_SECOND = replace(
 )
 
 
-@cache
 def seconds_of_updates() -> dict[str, float]:
     """The recorded time of an update of this network, by arm."""
     found: dict[str, float] = {}
