@@ -95,7 +95,9 @@ def export(model: nn.Module, args: tuple, file: str | PathLike | None = None, **
         reason = error
         while reason and not isinstance(reason, NotExportable):
             reason = reason.__cause__
-        raise reason or error from None
+        if reason is None:
+            raise
+        raise reason from None
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from layernorm.kernels import launch
@@ -77,7 +78,8 @@ def apply(
     castable = not x.is_meta and x.dtype != torch.float64
     if castable and torch.is_autocast_enabled(x.device.type):
         dtype = torch.float32
-    if torch._C._are_functorch_transforms_active():  # which custom operators do not support
+    transformed = torch._C._are_functorch_transforms_active()
+    if transformed or forward_ad._current_level >= 0:  # custom operators support neither
         total = x if residual is None else x + residual
         return _by_definition(operator, total, weight, bias, dims, eps).to(dtype), total
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
@@ -118,7 +120,8 @@ class _Direct(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dy, dtotal, *_):
         wanted = ctx.needs_input_grad[1:]
-        if torch.is_grad_enabled():  # create_graph=True
+        batched = torch._C._functorch.is_legacy_batchedtensor  # is_grads_batched=True
+        if torch.is_grad_enabled() or any(g is not None and batched(g) for g in (dy, dtotal)):
             return None, *_differentiable_gradient(ctx, wanted, dy, dtotal)
         return None, *_gradient(ctx, ctx.operator.compute_gradient, wanted, dy, dtotal)
 
@@ -150,11 +153,14 @@ def _differentiable_gradient(ctx, wanted, dy, dtotal):
 
     Of views: a saved sum is an output of this very node, beyond which nothing is to be derived.
     """
-    x, weight, bias = (None if t is None else t.view_as(t) for t in ctx.saved_tensors[:3])
-    y = _by_definition(ctx.operator, x, weight, bias, ctx.dims, ctx.eps)
+    again = torch.is_grad_enabled()  # create_graph=True
+    with torch.enable_grad():
+        x, weight, bias = (None if t is None else t.view_as(t) for t in ctx.saved_tensors[:3])
+        y = _by_definition(ctx.operator, x, weight, bias, ctx.dims, ctx.eps)
+        dy = torch.zeros_like(y) if dy is None else dy
+        y = y.to(dy.dtype)
     sources = {i: t for i, t in enumerate((x, weight, bias)) if t is not None and t.requires_grad}
-    dy = torch.zeros_like(y) if dy is None else dy
-    found = torch.autograd.grad(y.to(dy.dtype), list(sources.values()), dy, create_graph=True)
+    found = torch.autograd.grad(y, list(sources.values()), dy, create_graph=again)
     dx, dweight, dbias = map(dict(zip(sources, found, strict=True)).get, range(3))
     return _as_inputs(wanted, dx if dtotal is None else dx + dtotal, dweight, dbias)
 

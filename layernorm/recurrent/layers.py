@@ -15,7 +15,8 @@ path for CPUs in `layernorm.recurrent.cpu` or that for GPUs in `layernorm.recurr
 error where it cannot be used), and "auto" that path where it can be used and is faster, else the
 definition, with one warning if all that is missing is the library. torch.func's transforms, forward
 derivatives and torch.jit.trace are given the definition by "auto"; second derivatives in a compiled
-graph need "reference".
+graph need "reference". A traced layer is for inputs of the length and batch that it was traced
+with; torch.compile and torch.export take others, too.
 
 `torch.compile(layer, fullgraph=True)` captures one graph, whatever the batch; of a `PackedSequence`
 too where the fused path computes on a CPU, whose one operator takes its lengths as data. The

@@ -5,7 +5,7 @@ import torch
 from apart import python
 from kernels.kernel_cases import DEVICE, KERNELS, ON_GPU, arguments, short_blocks
 from library.oracle import assert_close, assert_rounded, draw
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 import layernorm
 from layernorm import functional, kernels
@@ -126,6 +126,32 @@ def test_transforms_take_the_definition(name):
     y, total = torch.func.vmap(lambda x: added(x, x, (5,), eps=1e-2))(x)
     assert torch.equal(total, x + x)
     assert_close(y, definition(x + x, (5,), eps=1e-2), 1e-12)
+
+
+@NAMES
+@pytest.mark.parametrize("learned", [False, True])
+def test_forward_derivatives_are_the_definitions(name, learned):
+    kernel, _, definition = KERNELS[name]
+    x, tangent = draw(4, 5).to(DEVICE), draw(4, 5, seed=1).to(DEVICE)
+    weight = draw(5, seed=2).to(DEVICE).requires_grad_(learned)
+    tangents = []
+    for f in (kernel, definition):
+        with forward_ad.dual_level():
+            y = f(forward_ad.make_dual(x, tangent), (5,), weight, eps=1e-2)
+            tangents.append(forward_ad.unpack_dual(y).tangent)
+    assert_close(*tangents, 1e-12)
+
+
+@NAMES
+def test_many_gradients_at_once_are_those_one_by_one(name):
+    kernel = KERNELS[name][0]
+    x = draw(4, 5).to(DEVICE).requires_grad_()
+    weight = draw(5, seed=2).to(DEVICE).requires_grad_()
+    y, dy = kernel(x, (5,), weight, eps=1e-2), draw(3, 4, 5, seed=1).to(DEVICE)
+    at_once = torch.autograd.grad(y, (x, weight), dy, is_grads_batched=True, retain_graph=True)
+    single = [torch.autograd.grad(y, (x, weight), g, retain_graph=True) for g in dy]
+    for got, expected in zip(at_once, zip(*single, strict=True), strict=True):
+        assert_close(got, torch.stack(expected), 1e-12)
 
 
 @NAMES

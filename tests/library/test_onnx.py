@@ -192,6 +192,18 @@ def refused(model: nn.Module, given: tuple, message: str) -> None:
     assert before == (layers._computer, functional.layer_norm)
 
 
+class DependsOnData(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+def reason_of_torch() -> None:
+    """What torch says of its own failures is kept."""
+    with pytest.raises(Exception) as raised:  # noqa: PT011
+        export_module.export(DependsOnData().eval(), (torch.randn(4),), verbose=False)
+    assert raised.value.__cause__ is not None
+
+
 def no_module() -> None:
     with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module, got function"):
         export_module.export(no_module, ())
@@ -245,6 +257,7 @@ def jobs() -> dict[str, Callable[[], None]]:
         "batch norm lstm sequence": partial(batch_norm_lstm, statistics="sequence", bias=False),
         "in a model": in_a_model,
         "no module": no_module,
+        "reason of torch": reason_of_torch,
         "packed inside": partial(
             refused, Tagger(), (torch.zeros(2, 3, dtype=torch.int64), torch.tensor([2, 3])),
             "a PackedSequence cannot be exported, got one for LayerNormLSTM",

@@ -50,10 +50,12 @@ class Settings(NamedTuple):
 def compute(inputs: Inputs, settings: Settings) -> list[Tensor]:
     """y, h_n, c_n (empty without a cell), and what the gradient needs (nothing unless `keep`)."""
     x, h0, c0, form = inputs.x, inputs.h0, inputs.c0, FORMS[settings.form]
-    y, h_n, c_n, a, before, cells, stats, *_ = allocate(inputs, settings._replace(keep=True))
     if x.shape[0] == 0:
-        h_n.copy_(h0)
-        return [y, h_n, c_n.copy_(c0) if form.cell else c_n]
+        outputs = allocate(inputs, settings)
+        for state, initial in zip(outputs[1:], (h0, c0)[: 1 + form.cell], strict=False):
+            state.copy_(initial)
+        return outputs
+    y, h_n, c_n, a, before, cells, stats, *_ = allocate(inputs, settings._replace(keep=True))
     a_x = torch.mm(x, inputs.w_ih.t(), out=None if form.terms == 2 else a)
     z, of_x = _input_norms(form, a_x, inputs, settings)
     arrays = Arrays(a, before, cells, stats if settings.keep else None, z)

@@ -86,7 +86,7 @@ def forward(
     if not _possible(inputs.x):
         return None
     of_inputs = tuple(None if t is None else (t.shape, t.dtype) for t in inputs)
-    key = (_stream(inputs.x), settings, of_inputs)
+    key = (_stream(inputs.x), torch.is_inference_mode_enabled(), settings, of_inputs)
     with _lock:
         found = next((c for c in _captures.values() if c.key == key and c.idle()), None)
         if found is None:

@@ -74,6 +74,17 @@ def gradients(net, y, retain=False):
     return torch.autograd.grad(y.square().sum(), wanted, retain_graph=retain)
 
 
+def test_inference_mode_has_graphs_of_its_own(captures, monkeypatch):
+    """Its buffers cannot be filled outside of it."""
+    given = net("gru")
+    expected = [t.detach() for t in uncaptured(monkeypatch, run, gpu, *given)]
+    for mode in (torch.inference_mode, torch.no_grad):
+        for _ in range(3):
+            with mode():
+                same(run(gpu, *given), expected)
+    assert captures == ["forward", "forward"]
+
+
 @KINDS
 def test_replays_give_the_same_bits(form, captures, monkeypatch):
     for seed in range(4):

@@ -5,6 +5,7 @@ import pytest
 import torch
 from kernels.kernel_cases import DEVICE, ON_GPU
 from recurrent.recurrent_fused import BF16, F32, Case, results, run, tensors
+from torch._subclasses import FakeTensorMode
 
 import layernorm
 from layernorm.kernels import speeds
@@ -34,6 +35,20 @@ def test_operators_keep_torchs_rules(form):
     """torch.library.opcheck: schema, shapes without data, autograd."""
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
     torch.library.opcheck(operators._recurrence, of_operator(form, True), test_utils=tests)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("form", ["paper", "cell_only", "gru"])
+def test_no_rows_give_what_the_shapes_say(form, keep):
+    """A graph made for sizes that are not known yet asks for every result by its place."""
+    x, *others, sizes, eps, name, reverse, kind, _ = of_operator(form, keep)
+    given = (x.detach()[:0], *others, sizes[:0], eps, name, reverse, kind, keep)
+    got = operators._recurrence(*given)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        expected = operators._recurrence(*given)
+    assert [(t.shape, t.dtype) for t in got] == [(t.shape, t.dtype) for t in expected]
+    assert torch.equal(got[1], others[0])
+    assert others[1] is None or torch.equal(got[2], others[1])
 
 
 @KINDS

@@ -23,7 +23,7 @@ from torch.nn.functional import normalize
 from layernorm.lab.data import DATASETS, captions, pinned, scenes
 from layernorm.lab.experiments.batches import generator
 
-REAL = "coco", "f8k", "f30k"
+SCENES, REAL = ("digits", "mnist"), ("coco", "f8k", "f30k")
 COMPARED = 500  # captions of a fold that are compared with more general ones
 
 
