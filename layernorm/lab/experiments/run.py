@@ -115,7 +115,7 @@ def train(
     depends = [*ENGINE, experiment.task, *experiment.depends_on]
     depends += [] if made_by in (Trainer, experiment.trainer) else [made_by]
     depends += [Workers] if workers.size > 1 else []
-    code = records.digest(depends, document) if save else ""
+    code = records.digest(depends, document)
     state = workers.told(checkpoint.left(file, code))
     with ALONE, checkpoint.seeded(config.seed, on), _deterministic(on):
         with within_memory(on):

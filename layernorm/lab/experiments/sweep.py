@@ -28,6 +28,7 @@ from layernorm.lab.experiments import checkpoint, get, lock, machine, run
 from layernorm.lab.experiments.experiment import Config
 from layernorm.lab.experiments.left import Left
 from layernorm.lab.experiments.planning import Sweep, finished
+from layernorm.lab.records import staleness
 from layernorm.lab.records.files import runs_folder
 
 
@@ -128,6 +129,7 @@ def carry_out(
         workers = 1 if one else max(1, machine.cores() // threads)
     if not isinstance(workers, int):
         root = runs_folder(root).absolute()  # its processes may be in other folders
+    staleness.code()  # as it is now, whatever is edited while the sweep goes on
     there = finished(sweep.experiment, root)
     outcome = Outcome({k: run for k, run in there.items() if not (anew and records.stale(run))})
     left = Left(sweep, outcome.done, outcome.failed.keys())
@@ -240,6 +242,7 @@ def _pool(workers: int, threads: int) -> Iterator[ProcessPoolExecutor]:
 def _begin(threads: int, parent: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
     torch.set_num_threads(threads)
+    staleness.code()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 

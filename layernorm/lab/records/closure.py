@@ -26,17 +26,17 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from layernorm.lab.records.guards import GIVEN, decided, rows_wanted, run_option
-from layernorm.lab.records.names import UNBOUND, Name, Names
+from layernorm.lab.records.names import SOURCES, UNBOUND, Name, Names
 from layernorm.lab.records.shape import Link, Shape, Shaper
 
 CELLS = ("", "cells")
-SOURCES = {".c", ".cc", ".cpp", ".cu", ".h", ".hpp"}
 RECORDS = __name__.rpartition(".")[0]  # reads and writes results, decides none
 ROUNDS = 3  # in which a definition's hash takes up those of what it uses
 
@@ -66,9 +66,8 @@ class Code(Names):
             made = Shaper(self, module, name[1]).shape(nodes)
             named = any(isinstance(n, ast.Name) and n.id == "__file__" for node in nodes
                         for n in ast.walk(node))  # fmt: skip
-            files = _sources(module.path.parent, made.strings) if named else []
-            self._read |= {str(file): file.stat().st_mtime_ns for file in files}
-            code = sorted(_without_words(file.read_text()) for file in files)
+            files = self._sources(module.path.parent, made.strings) if named else []
+            code = sorted(_without_words(self.text(file).decode()) for file in files)
             self._shapes[name] = made, _hash(made.tree, code)
         return self._shapes[name]
 
@@ -148,7 +147,9 @@ class Code(Names):
         folder = self.path(package) if package else None
         if folder is None or folder.stem != "__init__":
             return []
-        names = sorted(p.stem for p in folder.parent.glob(f"{rest}*") if p.suffix in (".py", ""))
+        files = (f.relative_to(folder.parent) for f in self.files(folder.parent))
+        found = {Path(f.parts[0]).stem for f in files if f.suffix == ".py"}
+        names = sorted(name for name in found if name.startswith(rest))
         starts = tuple(text for text in strings if text.endswith("_") and text.strip("_"))
         named = [name for name in names if name in strings or name.startswith(starts)]
         modules = [f"{package}.{name}" for name in named or names if not name.startswith("__")]
@@ -198,6 +199,13 @@ class Code(Names):
                 names |= {name for _, name in self.whole(link.module)}
         return {*GIVEN, *filter(None, map(run_option, tests))}, names
 
+    def _sources(self, folder: Path, names: Iterable[str]) -> list[Path]:
+        """The files of C++ that strings name."""
+        found: list[Path] = []
+        for name in sorted(n for n in names if re.fullmatch(r"[\w./-]*\w[\w./-]*", n)):
+            found += self.files(Path(os.path.normpath(folder / name)))
+        return [file for file in found if file.suffix in SOURCES]
+
     def cells(self, nodes: list[ast.stmt]) -> Shape:
         """The statements of a notebook, which `reach([CELLS])` then starts from."""
         shape = Shaper(self, None, CELLS[1]).shape(nodes)
@@ -207,15 +215,6 @@ class Code(Names):
 
 def _hash(*parts: object) -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
-
-
-def _sources(folder: Path, names: Iterable[str]) -> list[Path]:
-    """The files of C++ that strings name."""
-    found: list[Path] = []
-    for name in sorted(n for n in names if re.fullmatch(r"[\w./-]*\w[\w./-]*", n)):
-        path = folder / name
-        found += path.rglob("*") if path.is_dir() else [path]
-    return [file for file in found if file.suffix in SOURCES and file.is_file()]
 
 
 def _without_words(text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Iterator
 from functools import cached_property
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 Name = tuple[str, str]  # a module, and what it defines there
+SOURCES = {".c", ".cc", ".cpp", ".cu", ".h", ".hpp"}
 UNBOUND = ""  # the name of a module's statements that bind nothing
 PACKAGE = __name__.partition(".")[0]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -72,12 +72,12 @@ def bound(nodes: list[ast.stmt], package: str) -> dict[str, Alias | None]:
 class Module:
     """A file's top-level definitions and imports."""
 
-    def __init__(self, name: str, path: Path) -> None:
+    def __init__(self, name: str, path: Path, text: bytes) -> None:
         self.name, self.path = name, path
         self.package = name if path.stem == "__init__" else name.rpartition(".")[0]
         self.aliases: dict[str, Alias] = {}
         self.definitions: dict[str, list[ast.stmt]] = {}
-        for node in ast.parse(path.read_bytes(), str(path)).body:
+        for node in ast.parse(text, str(path)).body:
             self._take(node)
 
     def _take(self, node: ast.stmt) -> None:
@@ -111,7 +111,8 @@ class Module:
 
 
 class Names:
-    """The package's modules in a folder, read as far as they are asked for.
+    """The package's modules in a folder, as they are when this is made: its files are read at once,
+    and never again. They are parsed as far as they are asked for.
 
     Args:
         folder: of the package; another one is a copy.
@@ -122,7 +123,7 @@ class Names:
         self.outside: set[str] = set()  # top-level names of other modules that hold roots
         self._modules: dict[str, Module | None] = {}
         self._gpu: dict[str, bool] = {}
-        self._read: dict[str, int] = {}  # when the files that were read were last changed
+        self._texts = {file: file.read_bytes() for file in _code_below(folder)}
 
     def path(self, module: str) -> Path | None:
         head, *rest = module.split(".")
@@ -136,15 +137,25 @@ class Names:
             return Path(spec.origin) if spec and spec.has_location and spec.origin else None
         base = self.folder.joinpath(*rest)
         tried = (base / "__init__.py", *([base.with_suffix(".py")] if rest else []))
-        return next((f for f in tried if head == PACKAGE and f.is_file()), None)
+        return next((f for f in tried if head == PACKAGE and f in self._texts), None)
 
     def module(self, name: str) -> Module | None:
         if name not in self._modules:
             path = self.path(name)
-            if path:
-                self._read[str(path)] = path.stat().st_mtime_ns
-            self._modules[name] = Module(name, path) if path else None
+            self._modules[name] = Module(name, path, self.text(path)) if path else None
         return self._modules[name]
+
+    def text(self, path: Path) -> bytes:
+        """A file's content; of one outside the package, when it is first asked for."""
+        if path not in self._texts:
+            self._texts[path] = path.read_bytes()
+        return self._texts[path]
+
+    def files(self, folder: Path) -> list[Path]:
+        """The files of code below a folder: in the package's, those that were there at first."""
+        if folder.is_relative_to(self.folder):
+            return [file for file in self._texts if file.is_relative_to(folder)]
+        return _code_below(folder)
 
     def admit(self, module: str) -> None:
         """Count a module from elsewhere, and those beside it, as code too."""
@@ -153,20 +164,13 @@ class Names:
             self.outside.add(top)
             self._modules = {name: found for name, found in self._modules.items() if found}
 
-    def current(self) -> bool:
-        """Tell whether the files that were read are as they were then."""
-        try:
-            return all(os.stat(path).st_mtime_ns == then for path, then in self._read.items())
-        except OSError:
-            return False
-
     def below(self, package: str) -> list[str]:
         """A package's modules, and theirs; a module itself."""
         path = self.path(package)
         if path is None or path.stem != "__init__":
             return [package] if path else []
         parts = (file.relative_to(path.parent).with_suffix("").parts
-                 for file in sorted(path.parent.rglob("*.py")))  # fmt: skip
+                 for file in self.files(path.parent) if file.suffix == ".py")  # fmt: skip
         return [".".join([package, *(p for p in each if p != "__init__")]) for each in parts]
 
     def has(self, module: str, name: str) -> bool:
@@ -203,7 +207,7 @@ class Names:
         """The package's modules by the names that they define."""
         found: dict[str, list[str]] = {}
         for module in self.below(PACKAGE):
-            text = self.path(module).read_text()
+            text = self.text(self.path(module)).decode()
             for name in {m[1] or m[2] for m in DEFINED.finditer(text)}:
                 found.setdefault(name, []).append(module)
         return found
@@ -247,3 +251,9 @@ class Names:
                     if isinstance(target, ast.Name) and target.id == found.name:
                         return getattr(value, "value", None)
         return None
+
+
+def _code_below(folder: Path) -> list[Path]:
+    return sorted(
+        f for f in (folder, *folder.rglob("*")) if f.suffix in {".py", *SOURCES} and f.is_file()
+    )

@@ -8,7 +8,7 @@ package, so that what it names may move. A stale record is told, never an error.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from itertools import islice, product
 from pathlib import Path
 from types import ModuleType
@@ -22,14 +22,13 @@ from layernorm.lab.records.record import Record, RecordError
 Root = str | ModuleType | Callable[..., Any]
 FOLDER = Path(__file__).parents[2]
 MOST = 64  # ways to read names that several modules define
-_read: list[Code] = []
 
 
+@cache
 def code() -> Code:
-    """The package's code as it is now."""
-    if not _read or not _read[0].current():
-        _read[:] = [Code(FOLDER)]
-    return _read[0]
+    """The package's code as it is when this is first called: a process runs the code that it has
+    imported, whatever is edited meanwhile. Called where a run or a sweep begins."""
+    return Code(FOLDER)
 
 
 def digest(

@@ -1,6 +1,5 @@
 """Stale records, told by the digest of the code that a run reaches."""
 
-import os
 import re
 import shutil
 from itertools import product
@@ -406,15 +405,10 @@ def module(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path / "code")
     file = tmp_path / "code" / "subject.py"
     file.parent.mkdir()
-    written = [0]
-
-    def write(source):
-        file.write_text(source)
-        written[0] += 1
-        os.utime(file, ns=(written[0], written[0]))
-
-    write("def double(x):\n    return 2 * x\n")
-    return write
+    file.write_text("def double(x):\n    return 2 * x\n")
+    staleness.code.cache_clear()
+    yield file.write_text
+    staleness.code.cache_clear()
 
 
 def test_stale_records_are_told(module, tmp_path, monkeypatch):
@@ -426,16 +420,37 @@ def test_stale_records_are_told(module, tmp_path, monkeypatch):
     records.save(records.new(other, {"final": {"error": 1.0}}, {}, [records.key]))
     assert records.staleness_banner("digits") == ""
     module("def double(x):\n    return 3 * x\n")
+    assert records.stale(record) == ""
+    staleness.code.cache_clear()  # as another process
     assert records.stale(record) == "key, subject:double"
     told = "1 of 2 runs were made before the code they depend on changed "
     told += "(from key, subject:double)."
     assert records.staleness_banner("digits") == told
     assert records.staleness_banner(records.load("digits")) == told
     module("syntax error")
+    staleness.code.cache_clear()
     assert records.stale(record) == "key, subject:double"
     with pytest.raises(RecordError, match="source of what a run depends on cannot be read"):
         records.new(CONFIG, {"final": {"a": 1.0}}, {}, ["subject.double"])
     assert records.staleness_banner("digits", "long") == ""
+
+
+def test_a_record_has_the_digest_of_the_code_that_its_process_began_with(package, monkeypatch):
+    """A worker of a sweep imports the code once and lives for hours, while files are edited."""
+    monkeypatch.setattr(staleness, "FOLDER", package)
+    staleness.code.cache_clear()
+    try:
+        staleness.code()  # where a sweep begins; nothing is looked up yet
+        then = digest(package, fast=True)
+        write(package, FILES | {"numbers": "EPS = 1", NATIVE: "int one() { return 2; }"})
+        (package / "table.py").unlink()
+        values = {"arm": "layer", "method": "layer", "options": {"fast": True}}
+        made = records.new(
+            {**CONFIG, **values}, {"final": {"a": 1.0}}, {}, ["layernorm.model.train"]
+        )
+        assert made.digest == f"train {then}"
+    finally:
+        staleness.code.cache_clear()
 
 
 def test_code_that_is_gone_makes_stale_but_cannot_be_depended_on():
