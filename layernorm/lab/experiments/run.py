@@ -117,7 +117,7 @@ def train(
     depends += [Workers] if workers.size > 1 else []
     code = records.digest(depends, document)
     state = workers.told(checkpoint.left(file, code))
-    with ALONE, checkpoint.seeded(config.seed, on), _deterministic(on):
+    with ALONE, checkpoint.seeded(config.seed, on), deterministic(on):
         with within_memory(on):
             trainer = made_by(experiment, config, on)
             trainer = workers.share(trainer, config.seed)
@@ -194,9 +194,6 @@ def _updates(
     return None
 
 
-ENGINE = (Trainer, Progressed, summary, _updates)  # decide a result, besides the task
-
-
 def _resume(trainer: Trainer, done: Progressed, state: dict[str, Any]) -> None:
     """Go on from a checkpoint's state; an error if it is not that of such a run."""
     kinds = {name: type(value) for name, value in vars(done).items()}
@@ -248,7 +245,7 @@ def _warn_of_another_setting(state: dict[str, Any], trainer: Trainer) -> None:
 
 
 @contextlib.contextmanager
-def _deterministic(device: torch.device) -> Iterator[None]:
+def deterministic(device: torch.device) -> Iterator[None]:
     """On a GPU, only operations that give the same bits every time."""
     if device.type != "cuda":
         yield
@@ -260,6 +257,10 @@ def _deterministic(device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
+
+
+# Decide a result, besides the task.
+ENGINE = (Trainer, Progressed, summary, _updates, checkpoint.seeded, deterministic)
 
 
 def _silent(step: int, metrics: dict[str, float]) -> None:

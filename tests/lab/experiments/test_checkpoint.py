@@ -163,7 +163,7 @@ def test_a_checkpoint_of_other_code_is_put_aside(monkeypatch, capsys):
 def test_a_checkpoint_names_the_code_that_decides_its_result():
     interrupted()
     digest, made = checkpoint.read(path())["code"], document(config())
-    engine = {"Progressed", "Trainer", "_updates", "summary"}
+    engine = {"Progressed", "Trainer", "_updates", "deterministic", "seeded", "summary"}
     assert set(digest.split()[:-1]) == {*engine, "lab.experiments.toy_experiment:Toy"}
     assert records.changed(digest, made, records.environment()) == ""
     assert records.changed(digest[:-1] + "x", made, records.environment())
