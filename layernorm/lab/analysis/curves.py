@@ -54,7 +54,7 @@ def logarithm(metric: str):
 
 def over_seconds(metric: str):
     """A metric of comparisons: the mean of a curve over the seconds that the quickest of their
-    arms takes in all."""
+    arms takes in all; infinite for a run that diverged, which has no finite value at its end."""
 
     def values(frame: DataFrame, arm: str, arms: tuple[str, ...]) -> Series:
         until = min(float(frame[frame.arm == one].seconds.max()) for one in arms)
@@ -65,7 +65,9 @@ def over_seconds(metric: str):
             return np.trapezoid(np.interp(at, curve.seconds, curve.value), at) / until
 
         curves = rows.sort_values(["seed", "step"]).groupby("seed")
-        return curves[["seconds", "value"]].apply(mean)
+        found = curves[["seconds", "value"]].apply(mean)
+        ended = np.isfinite(final(frame, arm, metric).reindex(found.index))
+        return found.where(ended, math.inf)
 
     return values
 

@@ -1,4 +1,5 @@
 import math
+from itertools import product
 
 import pandas
 import pytest
@@ -64,7 +65,8 @@ def test_differences_of_logarithms_are_ratios():
 
 def test_curves_are_averaged_over_the_seconds_that_the_quicker_arm_takes():
     """Until 20 s: `slow` falls from 4 to 3 there, between its readings at 0 and 20 s."""
-    frame = runs({("slow", "loss"): (4.0, 3.0, 0.0), ("quick", "loss"): (4.0, 2.0, 1.0)})
+    curves = {("slow", "loss"): (4.0, 3.0, 0.0), ("quick", "loss"): (4.0, 2.0, 1.0)}
+    frame = runs(curves, product(("slow", "quick"), (0, 1), [1.0]))
     values = over_seconds("loss")
     both = ("slow", "quick")
     assert values(frame, "slow", both).tolist() == pytest.approx([3.5, 3.5])
@@ -73,8 +75,16 @@ def test_curves_are_averaged_over_the_seconds_that_the_quicker_arm_takes():
 
 
 def test_until_is_read_between_two_readings():
-    frame = runs({("slow", "loss"): (4.0, 0.0), ("quick", "loss"): (4.0, 4.0)})
+    curves = {("slow", "loss"): (4.0, 0.0), ("quick", "loss"): (4.0, 4.0)}
+    frame = runs(curves, [("slow", 0, 0.0)])
     assert over_seconds("loss")(frame, "slow", ("slow", "quick")).iloc[0] == pytest.approx(3.0)
+
+
+def test_a_run_that_diverged_or_did_not_end_is_as_bad_as_can_be():
+    """Its curve ends with its last good reading, which says nothing of what came after."""
+    curves = {("a", "loss"): (4.0, 2.0)}
+    for finals in ([("a", 0, 2.0), ("a", 1, math.inf)], [("a", 0, 2.0)]):
+        assert over_seconds("loss")(runs(curves, finals), "a", ("a",)).tolist() == [3.0, math.inf]
 
 
 def test_a_metric_is_read_where_another_falls_to_a_level():

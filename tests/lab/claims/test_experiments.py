@@ -79,7 +79,8 @@ class Runs:
                     value = 0.0 if callable(gate.below) else gate.below - 1
                 rows.append((arm, 1000, math.nan, math.nan, gate.metric, value, self.options(arm)))
             return pandas.DataFrame(rows, columns=COLUMNS)
-        for number, ((arm, metric), value) in enumerate(self.values.items()):
+        ends = {(arm, m): at for arm, at in self.curve.items() for m in sorted(self.curves)}
+        for number, ((arm, metric), value) in enumerate({**ends, **self.values}.items()):
             for seed in self.seeds:
                 off = 1e-5 * ((seed * (3 + number)) % 7)
                 rows.append((arm, seed, math.nan, math.nan, metric, value + off, {}))
@@ -276,9 +277,9 @@ def test_seconds_on_the_digits_are_updates_times_their_recorded_time(made, monke
     """`layer` is twice as steep; its updates take once or four times as long."""
     frame = pandas.DataFrame(
         [
-            (arm, seed, float(step), math.nan, "test_nll", 2.0 + (end - 2.0) * step / 4)
+            (arm, seed, float(step), math.nan, "test_nll", 2.0 + (end - 2.0) * min(4, step) / 4)
             for arm, end in (("layer-4", 0.0), ("none-4", 1.0))
-            for seed, step in product(range(3), range(5))
+            for seed, step in product(range(3), (*range(5), math.nan))
         ],
         columns=COLUMNS[:-1],
     )
