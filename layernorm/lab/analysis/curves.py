@@ -75,20 +75,30 @@ def over_seconds(metric: str):
 def at_level(metric: str, level: float, of: str):
     """A metric of comparisons: the metric where the curve `of` first falls to a level.
 
-    Between two readings of the curves both are taken as straight; NaN if never reached.
+    As `crossing`: NaN if it never does.
     """
 
     def values(frame: DataFrame, arm: str, arms: tuple[str, ...]) -> Series:
         rows = frame[(frame.arm == arm) & frame.step.notna()]
         table = rows.pivot_table(index=["seed", "step"], columns="metric", values="value")
-        return table.groupby("seed").apply(crossing)
-
-    def crossing(run: DataFrame) -> float:
-        falling, read = run[of].to_numpy(), run[metric].to_numpy()
-        below = (falling <= level).argmax()
-        if falling[below] > level:
-            return math.nan
-        share = (falling[below - 1] - level) / (falling[below - 1] - falling[below])
-        return read[below - 1] + share * (read[below] - read[below - 1])
+        return table.groupby("seed").apply(lambda run: crossing(run[of], run[metric], level))
 
     return values
+
+
+def crossing(falling: Series, read: Series, level: float) -> float:
+    """The value of `read` where a curve first falls to a level: that of the first reading if it is
+    there at once, between two readings both are taken as straight; NaN if it never is.
+
+    >>> import pandas
+    >>> crossing(pandas.Series([9.0, 5.0, 3.0]), pandas.Series([0.0, 10.0, 20.0]), 4.0)
+    15.0
+    """
+    y, x = falling.to_numpy(), read.to_numpy()
+    below = int((y <= level).argmax())
+    if not y[below] <= level:
+        return math.nan
+    if below == 0:
+        return float(x[0])
+    share = (y[below - 1] - level) / (y[below - 1] - y[below])
+    return float(x[below - 1] + share * (x[below] - x[below - 1]))

@@ -89,7 +89,8 @@ def test_a_run_that_diverged_or_did_not_end_is_as_bad_as_can_be():
 
 def test_a_metric_is_read_where_another_falls_to_a_level():
     curves = {("a", "train"): (3.0, 1.0, 0.5), ("a", "test"): (4.0, 2.0, 3.0)}
-    for level, expected in ((2.0, 3.0), (1.0, 2.0), (0.75, 2.5), (0.5, 3.0)):
+    at = {5.0: 4.0, 3.0: 4.0, 2.0: 3.0, 1.0: 2.0, 0.75: 2.5, 0.5: 3.0}  # at 5 and 3 at once
+    for level, expected in at.items():
         values = at_level("test", level, of="train")(runs(curves), "a", ("a",))
         assert values.tolist() == pytest.approx([expected] * 2)
     assert at_level("test", 0.4, of="train")(runs(curves), "a", ()).isna().all()

@@ -50,7 +50,7 @@ import numpy as np
 from pydantic import Field
 
 from layernorm.lab import records
-from layernorm.lab.analysis.curves import over_seconds
+from layernorm.lab.analysis.curves import crossing, over_seconds
 from layernorm.lab.data.binarized import content
 from layernorm.lab.experiments.contrasts import Comparison, Comparisons, Gate, Margin, Said, less
 from layernorm.lab.experiments.draw.model import METHODS, Drawer
@@ -148,20 +148,12 @@ def updates_to(level: Callable[[], float]):
     def values(frame: DataFrame, arm: str, arms: tuple[str, ...]) -> Series:
         rows = frame[(frame.arm == arm) & (frame.metric == "validation_bound")]
         curves = rows[rows.step.notna()].sort_values(["seed", "step"]).groupby("seed")
-        reached = curves[["step", "value"]].apply(lambda run: crossing(run, level()))
+        reached = curves[["step", "value"]].apply(
+            lambda run: crossing(run.value, run.step, level())
+        )
         if reached.isna().mean() > 0.25:
             return reached * np.nan
         return reached.fillna(curves.step.max())
-
-    def crossing(run: DataFrame, at: float) -> float:
-        step, value = run.step.to_numpy(float), run.value.to_numpy()
-        below = int((value <= at).argmax())
-        if not value[below] <= at:
-            return math.nan
-        if below == 0:
-            return step[0]
-        share = (value[below - 1] - at) / (value[below - 1] - value[below])
-        return step[below - 1] + share * (step[below] - step[below - 1])
 
     return values
 

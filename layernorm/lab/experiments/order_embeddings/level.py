@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layernorm.lab import records
+from layernorm.lab.analysis.curves import crossing
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -40,26 +41,8 @@ def until_level(unit: str):
         curves = rows.sort_values(["seed", "step"]).groupby("seed")[["value", unit]]
         wanted = level()
         found = curves.apply(lambda run: crossing(run.value, run[unit], wanted))
-        if math.isnan(wanted) or np.isinf(found).mean() > NEVER:
+        if math.isnan(wanted) or found.isna().mean() > NEVER:
             return found * math.nan
-        budget = rows.groupby("seed")[unit].max()
-        return np.log(found.where(np.isfinite(found), budget))
+        return np.log(found.fillna(rows.groupby("seed")[unit].max()))
 
     return values
-
-
-def crossing(falling: Series, at: Series, wanted: float) -> float:
-    """Where a curve first falls to a level, infinite if it never does.
-
-    >>> import pandas
-    >>> crossing(pandas.Series([9.0, 5.0, 3.0]), pandas.Series([0.0, 10.0, 20.0]), 4.0)
-    15.0
-    """
-    y, x = falling.to_numpy(), at.to_numpy()
-    below = int((y <= wanted).argmax())
-    if not y[below] <= wanted:
-        return math.inf
-    if below == 0:
-        return float(x[0])
-    share = (y[below - 1] - wanted) / (y[below - 1] - y[below])
-    return float(x[below - 1] + share * (x[below] - x[below - 1]))
