@@ -120,14 +120,10 @@ def confirm(
     current = "what is stale is no run that this plan makes again"
     problems |= {arm: current for arm in wanted if arm in chosen and not _old(chosen[arm][1])}
     again = [chosen[arm] for arm in wanted if not problems[arm]]
-    for _, run in again:
-        path = records.path(run.config)
-        if path.exists() and _old(records.read(path)):
-            path.unlink()  # own runs by older code are in the way
     fresh = _Again(name, profile, configs={config.key(): config for config, _ in again})
     if threads is None:
         threads = next((run.environment["threads"] for run in group if run.environment), 1)
-    outcome = carry_out(fresh, workers=workers, threads=threads, progress=progress)
+    outcome = carry_out(fresh, workers=workers, threads=threads, anew=True, progress=progress)
     there = [run for _, run in chosen.values()]
     answers, commits = [], {}
     for arm in wanted:
@@ -140,7 +136,7 @@ def confirm(
             continue
         new = outcome.done[config.key()]
         commits[arm] = new.environment["commit"]
-        answers.append(_compared(get(name).comparisons, there, old, new))
+        answers.append(_compared(sweep.compared, there, old, new))
     for each in profiles:
         _note(name, each, [answer for answer in answers if answer.confirmed], commits)
     return answers

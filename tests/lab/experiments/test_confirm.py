@@ -188,6 +188,24 @@ def test_the_command_says_what_came_of_each_arm(publish):
     assert said.stdout == "none of these published runs of toy, plain, is stale\n"
 
 
+def test_the_margins_are_those_of_the_profile_if_it_has_its_own(publish, monkeypatch):
+    wide = replace(COMPARISONS.rows[0], margin=replace(MARGIN, size=1.0))
+    profile = replace(EXPERIMENT.profiles["plain"], comparisons=replace(COMPARISONS, rows=(wide,)))
+    profiles = {**EXPERIMENT.profiles, "plain": profile}
+    monkeypatch.setattr(toy_experiment, "EXPERIMENT", replace(EXPERIMENT, profiles=profiles))
+    publish("plain", lambda record: older(record, 0.05))
+    (answer,) = confirm("toy", "plain", arms=["layer"])
+    assert answer.off == {"mean_test_nll": pytest.approx(0.05)}
+
+
+def test_own_runs_of_older_code_stay_until_there_are_new_ones(publish, monkeypatch):
+    publish("plain")
+    own = [records.save(record) for record in published("toy", "plain")]
+    monkeypatch.setattr(run, "train", lambda config, **rest: 1 / 0)
+    assert all(answer.problem for answer in confirm("toy", "plain"))
+    assert all(path.exists() for path in own)
+
+
 def test_a_diverged_run_is_far_from_one_that_is_not(publish):
     publish("plain", lambda record: older(record, float("inf")))
     assert not any(answered(confirm("toy", "plain")).values())
