@@ -16,14 +16,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
+import torch
+
 from layernorm.lab import records
 from layernorm.lab.experiments import get
 from layernorm.lab.experiments.contrasts import Comparisons, term
+from layernorm.lab.experiments.data_parallel import Workers
 from layernorm.lab.experiments.experiment import TUNING_SEED, Config
 from layernorm.lab.experiments.planning import Sweep, finished
-from layernorm.lab.experiments.run import ENGINE
+from layernorm.lab.experiments.run import depends_on
 from layernorm.lab.experiments.sweep import carry_out
 from layernorm.lab.records import Record, published
+from layernorm.lab.records.staleness import Root
 
 SHARE = 0.1  # of a margin, that a metric may be off by
 SAME_BITS = "same bits"
@@ -203,12 +207,18 @@ def _apart(one: float, other: float) -> float:
     return abs(one - other) if math.isfinite(one) and math.isfinite(other) else math.inf
 
 
+def _depends(run: Record) -> list[Root]:
+    """What a run like this one depends on where that one was made."""
+    kind = "cuda" if run.environment.get("gpus") else "cpu"
+    workers = Workers(size=run.config["options"].get("workers", 1))
+    return depends_on(get(run.config["experiment"]), torch.device(kind), workers)
+
+
 def _note(name: str, profile: str, answers: Iterable[Answer], commits: Mapping[str, str]) -> None:
     """Write into a published file which of its arms are confirmed."""
     confirmed = {answer.arm: answer for answer in answers}
     runs = published.published(name, profile)
-    depends = [*ENGINE, get(name).task, *get(name).depends_on]
-    now = {run.key: records.digest(depends, run.config, run.environment)
+    now = {run.key: records.digest(_depends(run), run.config, run.environment)
            for run in runs if run.config["arm"] in confirmed}  # fmt: skip
     noted = []
     for run in runs:

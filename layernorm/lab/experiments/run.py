@@ -25,6 +25,7 @@ from layernorm.lab.experiments.data_parallel import Workers
 from layernorm.lab.experiments.experiment import Config, Experiment
 from layernorm.lab.experiments.machine import device_of, within_memory
 from layernorm.lab.experiments.trainer import CHECK_EVERY, Trainer
+from layernorm.lab.records.staleness import Root
 
 ALONE = threading.RLock()  # runs in threads of one process share its random number generators
 SHARE = 0.1  # of a run's updates, after which it keeps a checkpoint that is not due by time
@@ -111,10 +112,8 @@ def train(
     document = workers.document(experiment.document(config))
     writes = save and workers.rank == 0
     file = records.path(document, root).with_suffix(".checkpoint") if writes else None
-    made_by = _trainer(experiment, on, workers)
-    depends = [*ENGINE, experiment.task, *experiment.depends_on]
-    depends += [] if made_by in (Trainer, experiment.trainer) else [made_by]
-    depends += [Workers] if workers.size > 1 else []
+    made_by = trainer_of(experiment, on, workers)
+    depends = depends_on(experiment, on, workers)
     code = records.digest(depends, document)
     state = workers.told(checkpoint.left(file, code))
     with ALONE, checkpoint.seeded(config.seed, on), deterministic(on):
@@ -155,7 +154,15 @@ def train(
     return record
 
 
-def _trainer(experiment: Experiment, device: torch.device, workers: Workers) -> Any:
+def depends_on(experiment: Experiment, device: torch.device, workers: Workers) -> list[Root]:
+    """The code that a run starts from, and that its digest names."""
+    made_by = trainer_of(experiment, device, workers)
+    depends = [*ENGINE, experiment.task, *experiment.depends_on]
+    depends += [] if made_by in (Trainer, experiment.trainer) else [made_by]
+    return depends + ([Workers] if workers.size > 1 else [])
+
+
+def trainer_of(experiment: Experiment, device: torch.device, workers: Workers) -> Any:
     """The maker of updates: on a GPU, by one process, graphs where a task's shapes allow it."""
     trainer = experiment.trainer or Trainer
     if device.type != "cuda" or workers.size > 1:

@@ -67,7 +67,7 @@ def agree(plain, graph, updates, **tolerance):
 )
 def test_the_results_are_the_plain_trainers(name, arm, captured, monkeypatch):
     expected = trained(name, arm)
-    monkeypatch.setattr(run, "_trainer", lambda *_: Graphed)
+    monkeypatch.setattr(run, "trainer_of", lambda *_: Graphed)
     got = trained(name, arm)
     assert len(captured) == 1
     assert got.result == expected.result
@@ -319,12 +319,16 @@ def test_evaluating_draws_as_ever(captured):
 
 def test_a_gpu_has_graphs_and_several_processes_have_not():
     gpu, alone = torch.device("cuda"), Workers()
-    assert run._trainer(get("mnist"), gpu, alone) is Graphed
-    assert run._trainer(get("mnist"), CPU, alone) is run.Trainer
-    assert run._trainer(get("mnist"), gpu, Workers(0, 2)) is run.Trainer
-    assert run._trainer(get("transformer"), gpu, alone) is ScheduledGraph
-    assert run._trainer(get("transformer"), CPU, alone) is Scheduled
-    assert run._trainer(get("transformer"), gpu, Workers(0, 2)) is Scheduled
+    assert run.trainer_of(get("mnist"), gpu, alone) is Graphed
+    assert run.depends_on(get("mnist"), gpu, alone)[-1] is Graphed
+    assert run.depends_on(get("transformer"), gpu, alone)[-2:] == [Scheduled, ScheduledGraph]
+    assert Graphed not in run.depends_on(get("mnist"), CPU, alone)
+    assert run.depends_on(get("mnist"), gpu, Workers(0, 2))[-1] is Workers
+    assert run.trainer_of(get("mnist"), CPU, alone) is run.Trainer
+    assert run.trainer_of(get("mnist"), gpu, Workers(0, 2)) is run.Trainer
+    assert run.trainer_of(get("transformer"), gpu, alone) is ScheduledGraph
+    assert run.trainer_of(get("transformer"), CPU, alone) is Scheduled
+    assert run.trainer_of(get("transformer"), gpu, Workers(0, 2)) is Scheduled
 
 
 def test_every_experiment_for_gpus_has_a_feed_or_a_reason():

@@ -21,7 +21,7 @@ def test_graphs_have_the_losses_of_single_launches(name, arm):
     arm = arm if arm in experiment.arms else next(iter(experiment.arms))
     config = experiment.config("book", arm, 0, updates=UPDATES, evaluations=1)
     losses = []
-    for kind in (experiment.trainer or run.Trainer, run._trainer(experiment, gpu, Workers())):
+    for kind in (experiment.trainer or run.Trainer, run.trainer_of(experiment, gpu, Workers())):
         with checkpoint.seeded(0, gpu), run.deterministic(gpu):
             try:
                 trainer = kind(experiment, config, gpu)
