@@ -17,20 +17,27 @@ import torch
 from layernorm.lab import records
 from layernorm.lab.experiments import get
 from layernorm.lab.experiments.checkpoint import seeded
+from layernorm.lab.experiments.data_parallel import Workers
 from layernorm.lab.experiments.experiment import Config
 from layernorm.lab.experiments.machine import device_of
 from layernorm.lab.experiments.planning import Sweep
+from layernorm.lab.experiments.run import deterministic, trainer_of
 from layernorm.lab.experiments.trainer import Trainer
 
 
 def seconds_per_update(
     configs: Mapping[str, Config], device: str = "auto", rounds: int = 7, updates: int = 10
 ) -> dict[str, float]:
-    """The median, over the rounds, of the mean time of an update; the configurations take turns."""
+    """The median, over the rounds, of the mean time of an update, made as in a run; the
+    configurations take turns."""
     on = device_of(device)
     samples: dict[str, list[float]] = {name: [] for name in configs}
-    with seeded(0, on):
-        trainers = {name: Trainer(get(c.experiment), c, on) for name, c in configs.items()}
+    experiments = {name: get(config.experiment) for name, config in configs.items()}
+    with seeded(0, on), deterministic(on):
+        trainers = {
+            name: trainer_of(experiments[name], on, Workers())(experiments[name], config, on)
+            for name, config in configs.items()
+        }
         for turn in range(rounds + 1):
             for name, trainer in trainers.items():
                 seconds = _timed(trainer, turn * updates, updates)

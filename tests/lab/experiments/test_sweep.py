@@ -547,7 +547,7 @@ def test_arms_are_timed_in_turns_and_their_records_say_so(here, monkeypatch):
     done = carry_out(sweep).done
     turns = []
 
-    class Timed(timing.Trainer):
+    class Timed(run.Trainer):
         def __init__(self, experiment, config, device):
             super().__init__(experiment, config, device)
             self.arm, self.seconds = config.arm, config.options.learning_rate
@@ -557,7 +557,8 @@ def test_arms_are_timed_in_turns_and_their_records_say_so(here, monkeypatch):
             Clock.now += self.seconds
             super().update(step)
 
-    monkeypatch.setattr(timing, "Trainer", Timed)
+    own = replace(get("toy"), trainer=Timed)  # as an experiment that makes its own updates
+    monkeypatch.setattr(toy_experiment, "EXPERIMENT", own)
     monkeypatch.setattr(timing.time, "perf_counter", Clock())
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     found = timing.time_arms(sweep, done, threads=1, device="cpu")
