@@ -37,10 +37,15 @@ def pack(folder: Path, archive: Path) -> list[Path]:
             f"archive: the results under {folder} take {content.tell():,} bytes packed, more than "
             f"{LIMIT:,}; publish them (`layernorm records add`) and begin with an empty folder"
         )
-    taken: list[Path] = []
-    for path in sorted(weights, key=lambda path: path.stat().st_size):
-        if content.tell() + sum(p.stat().st_size for p in (*taken, path)) < LIMIT:
+    sizes: dict[Path, int] = {}
+    for path in weights:
+        with contextlib.suppress(FileNotFoundError):  # of a run that has just ended
+            sizes[path] = path.stat().st_size
+    taken, room = [], LIMIT - content.tell()
+    for path in sorted(sizes, key=sizes.__getitem__):
+        if sizes[path] < room:
             taken.append(path)
+            room -= sizes[path]
     if taken:
         content = io.BytesIO()
         with tarfile.open(fileobj=content, mode="w:gz") as tar:
@@ -49,7 +54,7 @@ def pack(folder: Path, archive: Path) -> list[Path]:
     unfinished = archive.with_name(f".{archive.name}.part")
     unfinished.write_bytes(content.getbuffer())
     os.replace(unfinished, archive)
-    return [path for path in weights if path not in taken]
+    return [path for path in sizes if path not in taken]
 
 
 def _add(tar: tarfile.TarFile, folder: Path, files: Iterable[Path]) -> None:

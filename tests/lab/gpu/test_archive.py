@@ -54,6 +54,21 @@ def test_checkpoints_without_room_are_left_out(tmp_path, monkeypatch):
     assert (tmp_path / "a.tar.gz").stat().st_size < 3000
 
 
+def test_a_checkpoint_that_vanishes_meanwhile_is_left_out(tmp_path, monkeypatch):
+    """Its run is done: it was there when the folder was listed, and is not when it is packed."""
+    add = archive._add
+
+    def late(tar, folder, files):
+        (folder / "done.checkpoint").unlink(missing_ok=True)
+        add(tar, folder, files)
+
+    for name in ("a.json", "done.checkpoint", "b.checkpoint"):
+        write(tmp_path / "runs", name)
+    monkeypatch.setattr(archive, "_add", late)
+    assert archive.pack(tmp_path / "runs", tmp_path / "a.tar.gz") == []
+    assert archive.unpack(tmp_path / "a.tar.gz", tmp_path / "home") == 2
+
+
 def test_too_many_results_are_told_and_the_last_archive_stays(tmp_path, monkeypatch):
     write(tmp_path / "runs", "a.json")
     archive.pack(tmp_path / "runs", tmp_path / "a.tar.gz")
