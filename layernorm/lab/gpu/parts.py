@@ -65,11 +65,14 @@ def _process(
     looked = time.monotonic()
     try:
         while True:
-            with suppress(queue.Empty):
+            try:
                 line = lines.get(timeout=0.5)
                 if line is None:
                     return process.wait()
                 note(line)
+            except queue.Empty:
+                if process.poll() is not None:  # what it started holds the pipe
+                    return process.returncode
             if time.monotonic() > end:
                 note("out of time: what it was at is left, and tried again by the next call")
                 return _ended(process)
@@ -132,9 +135,10 @@ def side_by_side(
 
 
 def _ended(process: subprocess.Popen) -> int:
-    """End a process and those that it started; returns 0, as it was asked to end."""
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    return 0
+    """End a process and those that it started, which may live on without it; returns its exit code,
+    0 if it had to be ended."""
+    code = process.poll() or 0
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return code

@@ -80,6 +80,29 @@ time.sleep(600)
     assert not late.exists()
 
 
+CHILD = """
+import os, sys, time
+from pathlib import Path
+if os.fork() == 0:
+    time.sleep(6)
+    Path({late!r}).touch()
+else:
+    sys.exit(3)
+"""
+
+
+def test_what_a_process_that_is_gone_has_started_ends_as_well(asked, tmp_path):
+    """It holds the pipe, and would be waited for."""
+    late = tmp_path / "late"
+    assert asked(CHILD.format(late=str(late)))[0] == 3
+    (ended,) = parts.side_by_side(
+        {"one": python(CHILD.format(late=str(late)))}, 1, time.monotonic() + 60
+    )
+    assert ended.code == 3
+    time.sleep(8)
+    assert not late.exists()
+
+
 def test_now_and_then_it_is_looked_at(asked, monkeypatch):
     monkeypatch.setattr(parts, "EVERY", 0.2)
     looks = []
