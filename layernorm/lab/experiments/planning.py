@@ -317,9 +317,13 @@ def metric(run: Record, name: str) -> float:
     return final[name]
 
 
-def finished(experiment: str, root: str | Path | None = None) -> dict[str, Record]:
-    """All runs of an experiment that are done, own and published, by `Config.key`."""
-    return _by_key(records.runs(experiment, root=root))
+def finished(
+    experiment: str, root: str | Path | None = None, *, stale: bool = True
+) -> dict[str, Record]:
+    """All runs of an experiment that are done, own and published, by `Config.key`; with
+    `stale=False` only those whose code has not changed since."""
+    done = _by_key(records.runs(experiment, root=root))
+    return {key: run for key, run in done.items() if stale or not records.stale(run)}
 
 
 def used(experiment: str, runs: Iterable[Record]) -> set[str]:

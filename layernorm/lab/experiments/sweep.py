@@ -130,8 +130,7 @@ def carry_out(
     if not isinstance(workers, int):
         root = runs_folder(root).absolute()  # its processes may be in other folders
     staleness.code()  # as it is now, whatever is edited while the sweep goes on
-    there = finished(sweep.experiment, root)
-    outcome = Outcome({k: run for k, run in there.items() if not (anew and records.stale(run))})
+    outcome = Outcome(finished(sweep.experiment, root, stale=not anew))
     left = Left(sweep, outcome.done, outcome.failed.keys())
     ended = 0
     work = partial(_work, device=device, root=root, threads=threads, anew=anew)

@@ -33,7 +33,8 @@ def here(
     steps: Sequence[str], device: str, runs: Path, until: float, again: bool = False,
     pretend: bool = False,
 ) -> None:  # fmt: skip
-    """Train the missing runs of these steps in this process, one after another.
+    """Train the missing and the stale runs of these steps in this process, one after another;
+    with `again` those that are there, too.
 
     A run that fails is told and left; the next call tries it again. What cannot be planned, for
     instance because its data are not here, is told and left as well.
@@ -44,7 +45,7 @@ def here(
         pretended.compute_anew()
     for step in steps:
         try:
-            _sweep(step, device, runs, until, pretend)
+            _sweep(step, device, runs, until, again, pretend)
         except OutOfTime:
             return
         except Poisoned:
@@ -53,14 +54,14 @@ def here(
             print(f"{step}: left out: {type(error).__name__}: {error}", flush=True)
 
 
-def _sweep(step: str, device: str, runs: Path, until: float, pretend: bool) -> None:
+def _sweep(step: str, device: str, runs: Path, until: float, again: bool, pretend: bool) -> None:
     from layernorm.lab.experiments import get, planning, run
 
     sweep = plan_of(step, pretend)
+    done = {} if again else planning.finished(sweep.experiment, runs, stale=False)
     failed: set[str] = set()
     while True:
-        wanted = sweep.wanted(planning.finished(sweep.experiment, runs))
-        config = next((one for one in wanted if one.key() not in failed), None)
+        config = next((one for one in sweep.wanted(done) if one.key() not in failed), None)
         if config is None:
             return
         if time.monotonic() >= until:
@@ -84,6 +85,7 @@ def _sweep(step: str, device: str, runs: Path, until: float, pretend: bool) -> N
             if not alive(run.device_of(device)):
                 raise Poisoned("", str(error)) from error
             continue
+        done[config.key()] = made
         primary = get(sweep.experiment).primary
         seconds = made.timing["seconds_per_update"]
         print(
@@ -121,7 +123,8 @@ def told(steps: Sequence[str], device: str, runs: Path, pretend: bool = False) -
     for step in steps:
         try:
             sweep = plan_of(step, pretend)
-            left[step] = len(sweep.wanted(planning.finished(sweep.experiment, runs)))
+            done = planning.finished(sweep.experiment, runs, stale=False)
+            left[step] = len(sweep.wanted(done))
         except Exception as error:
             yield f"{step}: left out: {type(error).__name__}: {error}"
     waiting = ", ".join(f"{count} of {step}" for step, count in left.items() if count)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from lab.benchmarks.benching import ROOT
@@ -17,8 +18,8 @@ from layernorm.lab.gpu import __main__ as entry
 from layernorm.lab.gpu import archive, training
 
 
-def here(folder, *steps, seconds=600.0):
-    training.here(steps, "cpu", folder, time.monotonic() + seconds, pretend=True)
+def here(folder, *steps, seconds=600.0, again=False):
+    training.here(steps, "cpu", folder, time.monotonic() + seconds, again, pretend=True)
 
 
 def made(folder):
@@ -53,6 +54,21 @@ def test_runs_are_made_once_and_told(tmp_path, capsys):
     assert list(training.told(["mnist/standard"], "cpu", tmp_path, pretend=True)) == ["complete"]
     here(tmp_path, "mnist/standard")
     assert capsys.readouterr().out == ""
+    here(tmp_path, "mnist/standard", again=True)
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_stale_runs_are_made_again(tmp_path, capsys, monkeypatch):
+    here(tmp_path, "mnist/standard")
+    first = min(records.path(run.config, tmp_path) for run in made(tmp_path).values())
+    record = records.read(first)
+    records.save(replace(record, digest=record.digest[:-1] + "x"), tmp_path)
+    (line,) = training.told(["mnist/standard"], "cpu", tmp_path, pretend=True)
+    assert line == "left, at least: 1 of mnist/standard; the same command goes on"
+    capsys.readouterr()
+    here(tmp_path, "mnist/standard")
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert records.read(first).digest == record.digest
 
 
 def test_out_of_time_a_run_is_left_and_goes_on(tmp_path, capsys, monkeypatch):
