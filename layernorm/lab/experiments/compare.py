@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layernorm.lab import records
+from layernorm.lab.analysis.curves import final
 from layernorm.lab.analysis.statistics import interval, needed, sign_flip
 from layernorm.lab.experiments.contrasts import Comparison, Comparisons, difference
 from layernorm.lab.experiments.judged import INCONCLUSIVE, Judged, verdict
@@ -78,8 +79,11 @@ class Verdicts(Mapping[str, Judged]):
         return [self._judge(row, frame) for frame in self._frames(row)]
 
     def made(self, row: Comparison) -> bool:
-        """Tell whether all runs that are planned for a comparison are there."""
-        return not self._lack(row, self.frame, self.seeds[: self.count(row)])
+        """Tell whether all runs that are planned for a comparison are there: of a primary one also
+        those at a learning rate that tuning cannot tell from the best, once there are some."""
+        seeds = self.seeds[: self.count(row)]
+        frames = self._frames(row) if row.family == "primary" else [self.frame]
+        return not any(self._lack(row, frame, seeds) for frame in frames)
 
     def count(self, row: Comparison) -> int | None:
         """The seeds that decide a comparison: all; in two stages, as many as make the half-width
@@ -135,6 +139,8 @@ class Verdicts(Mapping[str, Judged]):
         if lack or len(seeds) < 2:
             missing = ", ".join(lack) or "one seed has no interval"
             return replace(one, problem=f"Runs are missing: {missing}.")
+        if unknown := _unknown(row, frame):
+            return replace(one, problem=f"The records have no final metric {unknown}.")
         values = self._values(row, frame, seeds)
         if finite := np.isfinite(values).all():
             first = self.first if row.family == "primary" else None
@@ -155,6 +161,12 @@ class Verdicts(Mapping[str, Judged]):
         if row.plateau and not _signs_agree(one, values):
             return replace(one, problem="An exact sign-flip test does not agree.")
         return one
+
+
+def _unknown(row: Comparison, frame: DataFrame) -> str:
+    """The metrics of a comparison that no record of its arm has."""
+    named = [(arm, metric) for _, arm, metric in row.contrast if isinstance(metric, str)]
+    return " and ".join(dict.fromkeys(m for arm, m in named if final(frame, arm, m).empty))
 
 
 def _signs_agree(judged: Judged, values: Series) -> bool:

@@ -237,6 +237,20 @@ def test_missing_and_diverged_runs_decide_nothing(values, seeds, problem):
     assert every.made(found.row) == (problem != "Runs are missing: b.")
 
 
+def test_a_metric_that_no_record_has_is_named():
+    found = verdicts({"a": (1.0, 2.0), "b": (1.0, 2.0)}, metric="error")["a - b"]
+    assert (found.verdict, found.problem) == (OPEN, "The records have no final metric loss.")
+
+
+def test_a_primary_comparison_is_made_with_all_runs_at_a_rate_that_is_as_good():
+    frame, again = table({"a": (1.0, 1.1), "b": (5.0, 5.1)}), table({"a": (1.0,)})
+    for family, expected in (("primary", False), ("exploratory", True)):
+        row = Comparison("a - b", less("a", "b", "loss"), ABOUT, family=family)
+        plan = Comparisons((row,), gates=())
+        assert Verdicts(plan, frame, frame, "ab", range(2)).made(row)
+        assert Verdicts(plan, frame, frame, "ab", range(2), next_best=again).made(row) == expected
+
+
 def test_runs_beyond_the_planned_seeds_do_not_count():
     values = {"a": (1.0, 1.2, 9.0), "b": (5.0, 5.1, 0.0)}
     assert (
