@@ -55,8 +55,8 @@ def rule(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comparis
 
 def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> Finding:
     """The verdict on all rows of a claim, after those that must be supported first; while runs that
-    are planned for its rows are missing, there is none."""
-    if found is None or not all(map(found.made, rows)):
+    are planned for any of them are missing, there is none."""
+    if found is None or not all(map(found.made, (*map(found.rows.__getitem__, said.given), *rows))):
         return Finding(NOT_YET_TESTED)
     judged = {name: found[name] for name in (*said.given, *(row.name for row in rows))}
     own = [judged[row.name] for row in rows]
@@ -68,7 +68,7 @@ def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> F
         reason = f"Not supported, which comes first: {' and '.join(unmet)}."
     if reason is None and verdict in (INCONCLUSIVE, DEPENDS):
         reason = "; ".join(f"{one.row.name}: {one.verdict}" for one in own) + "."
-    seeds = {one.difference.n for one in judged.values() if one.difference}
+    seeds = sorted({one.difference.n for one in judged.values() if one.difference})
     evidence = "; ".join(f"{name}: {one}" for name, one in judged.items())
     level = f"{own[0].confidence:.2%} intervals, {' or '.join(map(str, seeds))} seeds"
     evidence = f"Mean difference ({level}): {evidence}." if seeds else ""

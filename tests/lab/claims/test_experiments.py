@@ -11,11 +11,20 @@ import pytest
 
 from layernorm.lab import claims
 from layernorm.lab.claims import levels
+from layernorm.lab.claims.experiments import finding as of_claim
 from layernorm.lab.data.cloze_baselines import best_trivial
 from layernorm.lab.experiments import NAMES, get
 from layernorm.lab.experiments.attentive_reader.model import held_out
 from layernorm.lab.experiments.attentive_reader.plan import trivial_error
-from layernorm.lab.experiments.contrasts import difference
+from layernorm.lab.experiments.compare import Verdicts
+from layernorm.lab.experiments.contrasts import (
+    Comparison,
+    Comparisons,
+    Margin,
+    Said,
+    difference,
+    less,
+)
 from layernorm.lab.experiments.studies import batch_size
 
 PLANS = {name: get(name) for name in NAMES}
@@ -245,6 +254,17 @@ def test_what_comes_first_must_be_supported(made):
     finding = claims.decide(said.id)
     assert finding.verdict == "inconclusive"
     assert finding.reason == "Not supported, which comes first: batch - layer."
+
+
+def test_while_runs_of_what_comes_first_are_missing_nothing_is_tested():
+    margin = Margin(1.0, "nats", "the loss", "it is visible")
+    said = Said("x", "X.", given=("first",))
+    first = Comparison("first", less("c", "b", "loss"), margin)
+    row = Comparison("a - b", less("a", "b", "loss"), margin, said)
+    runs = [(arm, n, math.nan, math.nan, "loss", 0.0, {}) for arm, n in product("ab", range(2))]
+    frame = pandas.DataFrame(runs, columns=COLUMNS)
+    found = Verdicts(Comparisons((first, row), gates=()), frame, frame, "abc", range(2))
+    assert of_claim(said, [row], found).verdict == "not yet tested"
 
 
 def test_starts_and_gains_that_are_asked_about_need_not_learn(made):
