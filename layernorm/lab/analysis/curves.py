@@ -86,6 +86,11 @@ def at_level(metric: str, level: float, of: str):
     return values
 
 
+def main_profile(frame: DataFrame) -> str:
+    """The profile that a table's runs belong to; those at next best rates are named after it."""
+    return frame.profile.iloc[0].removesuffix("_next_best") if len(frame) else ""
+
+
 def crossing(falling: Series, read: Series, level: float) -> float:
     """The value of `read` where a curve first falls to a level: that of the first reading if it is
     there at once, between two readings both are taken as straight; NaN if it never is.

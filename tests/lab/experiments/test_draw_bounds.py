@@ -103,15 +103,16 @@ def frame(curves):
     """A table of runs of one arm: validation bounds at steps 0, 10, 20, ..."""
     rows = [("a", seed, "validation_bound", 10.0 * n, value)
             for seed, curve in curves.items() for n, value in enumerate(curve)]  # fmt: skip
-    return pd.DataFrame(rows, columns=["arm", "seed", "metric", "step", "value"])
+    columns = ["arm", "seed", "metric", "step", "value"]
+    return pd.DataFrame(rows, columns=columns).assign(profile="book_next_best")
 
 
 def test_updates_to_a_level_by_hand():
     runs = {0: [9, 5, 3, 4], 1: [9, 8, 7, 6], 2: [4, 3, 2, 1], 3: [9, 8, 4, 2]}
-    found = plan.updates_to(lambda: 4.0)(frame(runs), "a", ("a",))
+    found = plan.updates_to({"book": 4.0}.get)(frame(runs), "a", ("a",))
     assert found.to_dict() == pytest.approx({0: 15.0, 1: 30.0, 2: 0.0, 3: 20.0})
     more = {**runs, 4: [9, 9, 9, 9]}
-    assert plan.updates_to(lambda: 4.0)(frame(more), "a", ("a",)).isna().all()
+    assert plan.updates_to({"book": 4.0}.get)(frame(more), "a", ("a",)).isna().all()
 
 
 def test_the_level_is_where_tuned_runs_of_none_end(monkeypatch):
@@ -125,7 +126,8 @@ def test_the_level_is_where_tuned_runs_of_none_end(monkeypatch):
             Run("none", 2, 9, 1.0), Run("layer", 3, 0, 0.0)]  # fmt: skip
     monkeypatch.setattr(plan.records, "runs", lambda *which: asked.append(which) or runs)
     assert plan.level() == 4.5
-    assert asked == [("draw", "standard_tuning")]
+    assert plan.level("book") == 4.5
+    assert asked == [("draw", "standard_tuning"), ("draw", "book_tuning")]
     monkeypatch.setattr(plan.records, "runs", lambda *which: runs[4:])
     assert math.isnan(plan.level())
     assert not np.isfinite(plan.updates_to(plan.level)(frame({0: [9, 1]}), "a", ("a",))).any()
@@ -158,9 +160,11 @@ def test_twice_as_fast_can_have_each_verdict(arrives, verdict):
             rows.append((arm, seed, "share_of_pixels", math.nan, 0.5, {}))
     columns = ["arm", "seed", "metric", "step", "value", "options"]
     few = [(arm, 1000, "train_bound", math.nan, 2.0, {}) for arm in ("none", "layer")]
-    tables = (pd.DataFrame(table, columns=columns) for table in (rows, few))
+    tables = (
+        pd.DataFrame(table, columns=columns).assign(profile="standard") for table in (rows, few)
+    )
     comparisons = EXPERIMENT.comparisons
-    updates = plan.updates_to(lambda: 150.0)
+    updates = plan.updates_to(lambda profile: 150.0)
     row = next(row for row in comparisons.rows if row.claim == plan.TWICE)
     assert [weight for weight, _, _ in row.contrast] == [1, -0.6]
     contrast = tuple((weight, arm, updates) for weight, arm, _ in row.contrast)

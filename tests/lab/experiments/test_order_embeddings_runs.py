@@ -157,7 +157,8 @@ def test_the_papers_profile_has_the_papers_sizes():
 def frame(curves, **columns):
     rows = [
         {"arm": arm, "seed": seed, "step": float(step), "seconds": step / 10, "value": value,
-         "metric": "validation_missed", "options": {"learning_rate": 0.1}, **columns}
+         "metric": "validation_missed", "options": {"learning_rate": 0.1}, "profile": "book",
+         **columns}
         for (arm, seed), curve in curves.items()
         for step, value in curve.items()
     ]  # fmt: skip
@@ -178,7 +179,7 @@ def test_the_level_is_the_best_of_the_baseline_in_tuning(monkeypatch):
 
 def test_updates_and_seconds_to_the_level_by_hand(monkeypatch):
     """Seed 0 is there halfway between 10 and 20; seed 1 at once; seeds 2, 3 at 20; 4 never."""
-    monkeypatch.setattr(level, "level", lambda: 50.0)
+    monkeypatch.setattr(level, "level", {"book": 50.0}.get)
     curves = {0: {0: 90, 10: 60, 20: 40}, 1: {0: 90, 10: 50, 20: 70}, 2: {0: 90, 20: 50}}
     curves |= {3: {0: 90, 20: 50}, 4: {0: 90, 10: 80, 20: 60}}
     runs = frame({("layer", seed): curve for seed, curve in curves.items()})
@@ -188,7 +189,7 @@ def test_updates_and_seconds_to_the_level_by_hand(monkeypatch):
     assert found.tolist() == pytest.approx(np.log([1.5, 1, 2, 2, 2]).tolist())
     never = runs[runs.seed.isin([0, 2, 4])]
     assert level.until_level("step")(never, "layer", ("layer",)).isna().all()
-    monkeypatch.setattr(level, "level", lambda: math.nan)
+    monkeypatch.setattr(level, "level", lambda profile: math.nan)
     assert level.until_level("step")(runs, "layer", ("layer",)).isna().all()
 
 

@@ -50,7 +50,7 @@ import numpy as np
 from pydantic import Field
 
 from layernorm.lab import records
-from layernorm.lab.analysis.curves import crossing, over_seconds
+from layernorm.lab.analysis.curves import crossing, main_profile, over_seconds
 from layernorm.lab.data.binarized import content
 from layernorm.lab.experiments.contrasts import Comparison, Comparisons, Gate, Margin, Said, less
 from layernorm.lab.experiments.draw.model import METHODS, Drawer
@@ -122,14 +122,14 @@ PAPER = {
     "evaluations": 200,
     "held_out": 10_000,
 }
-LEVEL_OF, LEVEL_IN = "none", "standard_tuning"
+LEVEL_OF = "none"
 
 
-def level() -> float:
-    """The validation bound at which the tuning runs of `none` end, at their best rate, in nats;
-    NaN where there are none."""
+def level(profile: str = "standard") -> float:
+    """The validation bound at which a profile's tuning runs of `none` end, at their best rate, in
+    nats; NaN where there are none."""
     ends: dict[float, list[tuple[float, float]]] = {}
-    for run in records.runs("draw", LEVEL_IN):
+    for run in records.runs("draw", f"{profile}_tuning"):
         if run.config["arm"] == LEVEL_OF:
             final = run.result["final"]
             judged, end = (final[f"{kind}validation_bound"] for kind in ("mean_", ""))
@@ -140,17 +140,16 @@ def level() -> float:
     return fmean(end for _, end in best)
 
 
-def updates_to(level: Callable[[], float]):
-    """A metric of comparisons: the updates after which the validation bound first falls to a level,
-    straight lines between readings. Runs that never do count with all their updates; NaN if these
-    are more than a quarter."""
+def updates_to(level: Callable[[str], float]):
+    """A metric of comparisons: the updates after which the validation bound first falls to the
+    level of the runs' profile, straight lines between readings. Runs that never do count with all
+    their updates; NaN if these are more than a quarter."""
 
     def values(frame: DataFrame, arm: str, arms: tuple[str, ...]) -> Series:
         rows = frame[(frame.arm == arm) & (frame.metric == "validation_bound")]
         curves = rows[rows.step.notna()].sort_values(["seed", "step"]).groupby("seed")
-        reached = curves[["step", "value"]].apply(
-            lambda run: crossing(run.value, run.step, level())
-        )
+        wanted = level(main_profile(frame))
+        reached = curves[["step", "value"]].apply(lambda run: crossing(run.value, run.step, wanted))
         if reached.isna().mean() > 0.25:
             return reached * np.nan
         return reached.fillna(curves.step.max())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layernorm.lab import records
-from layernorm.lab.analysis.curves import crossing
+from layernorm.lab.analysis.curves import crossing, main_profile
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -30,7 +30,7 @@ def level(profile: str = "standard") -> float:
 
 def until_level(unit: str):
     """A metric of comparisons: the logarithm of the updates (`step`) or `seconds` after which a run
-    is at the level.
+    is at the level of its profile.
 
     Between two readings the curve is taken as straight; a run that never gets there counts with its
     whole budget. NaN for every run where more than a quarter of them never do.
@@ -39,7 +39,7 @@ def until_level(unit: str):
     def values(frame: DataFrame, arm: str, arms: tuple[str, ...]) -> Series:
         rows = frame[(frame.arm == arm) & (frame.metric == SELECT) & frame.step.notna()]
         curves = rows.sort_values(["seed", "step"]).groupby("seed")[["value", unit]]
-        wanted = level()
+        wanted = level(main_profile(frame))
         found = curves.apply(lambda run: crossing(run.value, run[unit], wanted))
         if math.isnan(wanted) or found.isna().mean() > NEVER:
             return found * math.nan
