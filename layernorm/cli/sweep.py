@@ -99,7 +99,6 @@ def _carried_out(
     from layernorm.lab.experiments.checkpoint import say
     from layernorm.lab.experiments.planning import finished
     from layernorm.lab.experiments.sweep import carry_out
-    from layernorm.lab.records.files import runs_folder
 
     ended = 0
     with tqdm(desc=f"{plan.experiment} {plan.profile}", unit="run", disable=None) as bar:
@@ -124,8 +123,8 @@ def _carried_out(
         say(f"{len(old)} runs were made before the code they depend on changed; --anew makes them "
             "again")  # fmt: skip
     if time and not outcome.failed:
-        with lock.held(runs_folder() / plan.experiment / plan.profile / "timing.lock"):
-            outcome.done.update(finished(plan.experiment))
+        with lock.alone():
+            outcome.done.update(finished(plan.experiment, stale=not anew))
             timing.time_arms(plan, outcome.done, threads=threads, device=device)
-        outcome.done.update(finished(plan.experiment))
+        outcome.done.update(finished(plan.experiment, stale=not anew))
     return outcome

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from layernorm.lab.experiments import checkpoint
 from layernorm.lab.experiments.experiment import Config
 from layernorm.lab.records.files import runs_folder
 
@@ -51,6 +52,20 @@ def busy(path: Path) -> bool:
         return False
     with file:
         return not _taken(file, path)
+
+
+@contextlib.contextmanager
+def alone(root: str | Path | None = None) -> Iterator[None]:
+    """Begin when no run in the folder of own runs is at work; one process at a time."""
+    folder, said = runs_folder(root), False
+    place = folder / "timing.lock"
+    with held(place):
+        while any(busy(path) for path in folder.rglob("*.lock") if path != place):
+            if not said:
+                checkpoint.say("waiting for runs of other sweeps: arms are timed alone")
+            said = True
+            time.sleep(EVERY)
+        yield
 
 
 def _opened(path: Path) -> IO[str] | None:

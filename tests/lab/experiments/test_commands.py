@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import sys
+from dataclasses import replace
 
 import pytest
 from lab.experiments import toy_experiment
@@ -12,7 +13,7 @@ from layernorm.cli import app
 from layernorm.cli.run import configuration
 from layernorm.lab import experiments, records
 from layernorm.lab.experiment_names import NAMES
-from layernorm.lab.experiments import get, lock, options
+from layernorm.lab.experiments import get, lock, options, report, timing
 from layernorm.lab.experiments import sweep as engine
 from layernorm.lab.experiments.planning import Sweep
 from layernorm.lab.experiments.run import train
@@ -201,6 +202,34 @@ def test_a_sweep_of_old_runs_says_so(here, monkeypatch):
     monkeypatch.setattr(records, "stale", lambda record: "Toy")
     result = layernorm(*SWEEP, "--no-time")
     assert "6 runs were made before the code they depend on changed" in result.stderr
+
+
+def test_a_sweep_made_anew_is_not_compared_by_runs_of_older_code(here, monkeypatch):
+    """Such as a run of the tuning at a rate that is no longer tried."""
+    layernorm(*SWEEP, "--no-time")
+    tuned = records.runs("toy", "book_tuning")[0]
+    options = {**tuned.config["options"], "learning_rate": 0.5}
+    older = replace(tuned, config={**tuned.config, "options": options}, digest=tuned.digest + "0")
+    records.save(older)
+    compared, table = [], report.arms
+    monkeypatch.setattr(
+        report, "arms", lambda plan, done: compared.append(done) or table(plan, done)
+    )
+    assert layernorm(*SWEEP, "--anew").exit_code == 0
+    assert records.stale(older)
+    assert not any(map(records.stale, compared[0].values()))
+
+
+def test_arms_are_timed_when_no_other_sweep_is_at_work(here, monkeypatch):
+    other, timed = contextlib.ExitStack(), []
+    place = lock.place(get("toy").config("plain", "layer", 0))
+    monkeypatch.setattr(timing, "time_arms", lambda *_, **__: timed.append(lock.busy(place)))
+    monkeypatch.setattr(lock.time, "sleep", lambda _: other.close())
+    with other:
+        other.enter_context(lock.held(place))
+        result = layernorm(*SWEEP)
+    assert timed == [False]
+    assert result.stderr.count("waiting for runs of other sweeps") == 1
 
 
 def broken_at(monkeypatch, step):
