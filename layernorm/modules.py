@@ -217,7 +217,9 @@ class DynamicTanh(nn.Module):
     """`functional.dynamic_tanh` with its alpha (0.5 at first), gain (1) and bias (0).
 
     Stands where a `torch.nn.LayerNorm` of this shape stood. It normalizes nothing: unlike a norm's,
-    its output depends on the scale of its input, so embeddings need one of about 1.
+    its output depends on the scale of its input, so embeddings need one of about 1. Inside of a
+    `torch.nn.TransformerEncoderLayer` call `torch.backends.mha.set_fastpath_enabled(False)`, for
+    its path in evaluation computes a layer norm from the module's attributes.
 
     Args:
         normalized_shape: the shape of gain and bias, that of the input's last dimensions.

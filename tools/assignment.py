@@ -174,6 +174,6 @@ def main(beginnings: list[str], course: Path) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Make chapters' exercises into assignments.")
     parser.add_argument("names", nargs="+", help="beginnings of chapters' names")
-    parser.add_argument("--course", type=Path, default=Path("_build/course"), help="its folder")
+    parser.add_argument("--course", type=Path, default=Path("course"), help="its folder")
     arguments = parser.parse_args()
     main(arguments.names, arguments.course)

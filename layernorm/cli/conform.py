@@ -22,10 +22,14 @@ def conform(
     The class is called with the number of units and what --set gives, the module with inputs of
     that shape. Found from outputs alone; exit code 1 where there is a fault or no known formula.
     """
+    import os
+    import sys
+
     from layernorm.cli.text import integers
     from layernorm.lab.conform import conform, find
     from layernorm.lab.experiments.options import assigned
 
+    sys.path.insert(0, os.getcwd())  # as with python -m: a module may lie here
     sizes = integers("shape", shape)
     report = conform(find(path, assigned(sets or []), units or sizes[-1]), sizes)
     lines = [json.dumps(report.as_json(), indent=1)] if as_json else report.lines()

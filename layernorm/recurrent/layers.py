@@ -8,7 +8,12 @@ Parameters of layer k are called as torch's: weight_ih_l{k}, weight_hh_l{k}, bia
 b, outside the norms; a bias_hh would say the same twice) and weight_hr_l{k} with a projection. The
 norms' gains and biases are ln_ih_weight_l{k}, ln_ih_bias_l{k}, and so for ln_hh and ln_c; the RNN's
 are ln_weight_l{k} and ln_bias_l{k}. The second direction's end in _reverse. Weights start uniform
-between -1/sqrt(H) and 1/sqrt(H), as torch's; gains at 1, biases at 0.
+between -1/sqrt(H) and 1/sqrt(H), as torch's; gains at 1, biases at 0. If you start the matrices
+anew, take the names that begin with weight_: those of the norms' gains have "weight" in them, too.
+
+A term that is normalized by itself loses its scale: from an input of one feature nothing but its
+sign arrives, and a layer of one unit gives 0. With few features take a variant that normalizes the
+terms together, "joint" of the LSTM or of `LayerNormGRUVariant`.
 
 `backend` says who computes: "reference" is `layernorm.recurrent.definition`, "fused" the compiled
 path for CPUs in `layernorm.recurrent.cpu` or that for GPUs in `layernorm.recurrent.gpu` (an

@@ -24,6 +24,7 @@ from layernorm.lab.experiments.contrasts import difference
 from layernorm.lab.experiments.planning import Sweep
 from layernorm.lab.experiments.sweep import carry_out
 from layernorm.lab.records.files import write
+from layernorm.lab.records.published import published as published_runs
 
 FIRST = 2_000_000  # of the seeds that are taken where none are given
 DRAWS = (1, 2, 3, 4, 5)  # seeds of the random draws of a property
@@ -83,7 +84,8 @@ def challenge(
     Raises:
         ClaimError: there is no such claim, it has no check, what decides it is not published or
             cannot be measured here, or a run failed; then the message names its log.
-        ValueError: a seed is given twice or chose the learning rates, or a benchmark got seeds.
+        ValueError: a seed is given twice, chose the learning rates or has published runs, or a
+            benchmark got seeds.
     """
     claim = registry.get(id)
     published = Stored().finding(claim)
@@ -115,6 +117,12 @@ def _experiment(id: str, seeds: tuple[int, ...], root: Path, workers, progress):
         arms = tuple(dict.fromkeys(arm for row in rows for arm in row.arms))
     count = len(experiment.profile(plan.profile).seeds)
     seeds = seeds or tuple(range(FIRST, FIRST + count))
+    there = published_runs(experiment.name, plan.profile)
+    if known := sorted({run.config["seed"] for run in there} & {*seeds}):
+        raise ValueError(
+            f"seeds: {', '.join(map(str, known))} have published runs; give seeds that nobody has "
+            "run, or leave them out"
+        )
     sweep = Sweep(experiment.name, plan.profile, arms, seeds)
     outcome = carry_out(sweep, workers=workers, root=root, progress=progress)
     for failure in outcome.failed.values():

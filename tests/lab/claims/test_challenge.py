@@ -3,6 +3,7 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -87,6 +88,14 @@ def compared(monkeypatch, toy):
     row = replace(plan.rows[0], claim=said)
     monkeypatch.setitem(experiments.ROWS, said.id, (experiment, plan, said, [row]))
     return declared(said.id, lambda: Finding("supported here", "It was."), "experiment")
+
+
+def test_seeds_of_published_runs_are_no_replication(toy, compared, monkeypatch):
+    there = [SimpleNamespace(config={"seed": 7}), SimpleNamespace(config={"seed": 9})]
+    monkeypatch.setattr(challenge, "published_runs", lambda experiment, profile: there)
+    with pytest.raises(ValueError, match="seeds: 7 have published runs; give seeds that nobody"):
+        challenge.challenge(compared.id, (7, 8), root=toy / "fresh")
+    assert not (toy / "fresh").exists()
 
 
 def test_arms_are_run_with_fresh_seeds_at_the_published_rates(toy, compared):

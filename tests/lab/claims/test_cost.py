@@ -137,9 +137,7 @@ def test_an_update_of_the_digits_takes_as_long_as_its_fastest_implementation(mon
     runs += [run("mlp", "none", 1, seconds=0.5, ratio=1.0), run("digits", "none", 4, seconds=0.1)]
     runs.append(run("digits", "none", 1, seconds=1.0, ratio=1.0))
     monkeypatch.setattr(batch_size.records, "runs", lambda *asked: runs)
-    batch_size.seconds_of_updates.cache_clear()
     assert batch_size.seconds_of_updates() == {"layer-4": 2.0, "none-1": 1.0}
-    batch_size.seconds_of_updates.cache_clear()
 
 
 def test_a_product_is_told_from_a_norm_by_its_operations_a_byte():
