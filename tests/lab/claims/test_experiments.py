@@ -103,7 +103,8 @@ class Runs:
                     late = step * math.exp(value + off)
                     rows.append((arm, seed, late, late, "validation_missed", train, {}))
         frame = pandas.DataFrame(rows, columns=COLUMNS)
-        return frame.assign(options=frame.arm.map({arm: self.options(arm) for arm in self.few}))
+        options = frame.arm.map({arm: self.options(arm) for arm in self.few})
+        return frame.assign(options=options, profile=profile)
 
 
 @pytest.fixture
