@@ -52,8 +52,9 @@ def compute(inputs: Inputs, settings: Settings) -> list[Tensor]:
     x, h0, c0, form = inputs.x, inputs.h0, inputs.c0, FORMS[settings.form]
     if x.shape[0] == 0:
         outputs = allocate(inputs, settings)
-        for state, initial in zip(outputs[1:], (h0, c0)[: 1 + form.cell], strict=False):
-            state.copy_(initial)
+        outputs[1].copy_(h0)
+        if form.cell:
+            outputs[2].copy_(c0)
         return outputs
     y, h_n, c_n, a, before, cells, stats, *_ = allocate(inputs, settings._replace(keep=True))
     a_x = torch.mm(x, inputs.w_ih.t(), out=None if form.terms == 2 else a)
