@@ -81,8 +81,7 @@ def batch_norm(x, running_mean, running_var, weight, bias, training, momentum, e
     values = math.prod(x.shape[:1] + x.shape[2:])
     if mask is not None:
         _mask(mask, x)
-        # Counting reads the mask's values, which graph capture and meta tensors do not have.
-        if training and values and not (torch.compiler.is_compiling() or mask.is_meta):
+        if training and values and _readable(mask):
             values = int(mask.sum())
             if values == 0:
                 raise ValueError(
@@ -243,6 +242,18 @@ def on_device(name: str, t: Tensor, other: Tensor, whose: str) -> None:
             f"{name} must be on {whose} device {other.device}, got {t.device}; move one of them "
             "with .to(...)"
         )
+
+
+def _readable(t: Tensor) -> bool:
+    """Tell whether the values can be read: graph capture, transforms, fake and meta tensors have
+    none yet."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or t.is_meta
+        or hasattr(t, "fake_mode")
+        or (t.is_cuda and torch.cuda.is_current_stream_capturing())
+    )
 
 
 def _shape(t: Tensor) -> tuple[int, ...]:

@@ -171,12 +171,20 @@ def initial_states(hx, count: int, expected: list[tuple[int, ...]], weight: Tens
             )
 
 
-def batch_norm_settings(self, eps, momentum, **options) -> None:
+def forget_bias(forget_bias: float, bias: bool) -> None:
+    """Where the forget gate's part of b starts."""
+    _validation._finite("forget_bias", forget_bias)
+    if forget_bias and not bias:
+        raise ValueError(f"forget_bias={forget_bias} needs bias=True: it is where b starts")
+
+
+def batch_norm_settings(self, eps, momentum, bias, **options) -> None:
     """The constructor's arguments of `BatchNormLSTM` that other layers do not have."""
+    forget_bias(options["forget_bias"], bias)
     sizes(**{n: options[n] for n in ("num_layers", "max_length", "min_samples")})
     if options["min_samples"] < 2:
         raise ValueError(f"min_samples must be at least 2, got {options['min_samples']}")
-    for name in ("gain", "forget_bias", "dropout"):
+    for name in ("gain", "dropout"):
         _validation._finite(name, options[name])
     _validation.settings(eps, momentum)
     if eps == 0:

@@ -95,7 +95,8 @@ def gradients(function, inputs, outputs_gradients, wanted) -> list[Tensor | None
     Args:
         inputs: tensors or None; wanted: of which to take the gradient.
     """
-    with torch.enable_grad():
+    with torch.enable_grad():  # of a tensor that stands in two places, each has its own gradient
+        inputs = [t if t is None else t.view_as(t) for t in inputs]
         outputs = function(*inputs)
     pairs = [(y, g) for y, g in zip(outputs, outputs_gradients, strict=True) if g is not None]
     of = [t for t, w in zip(inputs, wanted, strict=True) if w]

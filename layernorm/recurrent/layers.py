@@ -173,13 +173,15 @@ def _computer(layer: Layer, kind: str, x: Tensor, projection: bool = False):
             raise ValueError(f'backend "fused" cannot compute this: {reason}; use "auto"')
         return definition
     fast = gpu if x.is_cuda else cpu
-    unsupported = fast.unsupported(kind, x.device.type, x.dtype, projection)
-    reason = unsupported or fast.missing()
-    if reason is None and (layer.backend == "fused" or fast.faster(kind, x, layer.hidden_size)):
+    reason = fast.unsupported(kind, x.device.type, x.dtype, projection)
+    if layer.backend == "auto" and (reason or not fast.faster(kind, x, layer.hidden_size)):
+        return definition
+    reason = reason or fast.missing()
+    if reason is None:
         return fast
     if layer.backend == "fused":
         raise ValueError(f'backend "fused" cannot compute this: {reason}; use "auto"')
-    if reason and not unsupported:
+    if not torch.compiler.is_compiling():  # a graph holds no warning
         fused.warn_once(reason)
     return definition
 

@@ -99,9 +99,7 @@ class LSTMParameters(Parameters):
         super().__init__(input_size, hidden_size, bias, eps)
         checks.projection(proj_size, hidden_size)
         named_variant(variant)
-        _validation._finite("forget_bias", forget_bias)
-        if forget_bias and not bias:
-            raise ValueError(f"forget_bias={forget_bias} needs bias=True: it is where b starts")
+        checks.forget_bias(forget_bias, bias)
         self.proj_size = proj_size
         self.variant = variant
         self.forget_bias = forget_bias

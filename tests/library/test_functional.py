@@ -8,6 +8,7 @@ from checks import CHECKS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from library.oracle import assert_close, condition, draw
+from torch._subclasses import FakeTensorMode
 
 from layernorm import functional
 
@@ -51,6 +52,20 @@ def test_group_norm_of_any_shape(x, data):
     limit = 1e-12 * condition(x.reshape(x.shape[0] * groups, -1))
     got = functional.group_norm(x, groups, w, b)
     assert_close(got, torch.group_norm(x, groups, w, b), limit)
+
+
+def test_a_mask_whose_values_cannot_be_read_yet():
+    """Under a transform, and of fake tensors: the mask is not counted, and the numbers are those
+    of each case by itself."""
+
+    def norm(x, mask):
+        return functional.batch_norm(x, None, None, training=True, mask=mask)
+
+    x, mask = draw(3, 4, 5, seed=1), torch.tensor([[1, 1, 0, 1], [1, 0, 1, 0], [1, 1, 1, 1]]).bool()
+    expected = torch.stack([norm(*case) for case in zip(x, mask, strict=True)])
+    assert_close(torch.vmap(norm)(x, mask), expected, 1e-12)
+    with FakeTensorMode():
+        assert norm(torch.empty(4, 5), torch.empty(4, dtype=torch.bool)).shape == (4, 5)
 
 
 @few

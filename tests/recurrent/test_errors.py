@@ -8,6 +8,7 @@ from torch import nn, zeros
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from layernorm import (
+    BatchNormLSTM,
     LayerNormGRU,
     LayerNormGRUCell,
     LayerNormLSTM,
@@ -30,6 +31,7 @@ CONSTRUCTED = [
     (LayerNormLSTMCell, (3, 5), {"variant": "layer"}, ValueError, "variant must be one of paper"),
     (LayerNormLSTM, (3, 5), {"backend": "cuda"}, ValueError, "backend must be one of auto, reference, fused, got 'cuda'"),
     (LayerNormLSTM, (3, 5), {"bias": False, "forget_bias": 1.0}, ValueError, r"forget_bias=1\.0 needs bias=True"),
+    (BatchNormLSTM, (3, 5), {"bias": False, "forget_bias": 1.0}, ValueError, r"forget_bias=1\.0 needs bias=True"),
     (LayerNormLSTM, (3, 5), {"forget_bias": float("nan")}, ValueError, "forget_bias must be finite, got nan"),
     (LayerNormGRUCell, (3, 5), {"eps": -1.0}, ValueError, "eps must be non-negative"),
 ]  # fmt: skip

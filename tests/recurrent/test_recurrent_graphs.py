@@ -214,5 +214,16 @@ def test_autocast(kind, dtype, backend):
     assert_rounded(outputs, lambda: [exact(PackedSequence(x.double(), sizes))[0].data] * 2, dtype)
 
 
+@pytest.mark.parametrize(("kind", "backend"), NETS)
+def test_results_have_the_weights_type_under_autocast(kind, backend):
+    """An input may have another one: that of the layer before."""
+    usable(backend)
+    module = LAYERS[kind](3, 4, backend=backend, dtype=torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y, last = module(torch.ones(5, 2, 3))
+    tensors = [y, *(last if isinstance(last, tuple) else (last,))]
+    assert [t.dtype for t in tensors] == [torch.bfloat16] * len(tensors)
+
+
 if __name__ == "__main__":
     report(jobs())

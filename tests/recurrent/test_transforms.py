@@ -108,6 +108,19 @@ def test_many_gradients_at_once(kind):
 
 
 @FUSED
+def test_second_derivatives_of_a_tensor_that_stands_in_two_places(kind):
+    """One gain for both norms: each place has its own gradient, and their sum is the tensor's."""
+
+    def penalty(module):
+        module.ln_hh_weight_l0 = module.ln_ih_weight_l0
+        of, y = inputs(module, packed=False)
+        slopes = torch.autograd.grad(y.square().sum(), of, create_graph=True)
+        return [*slopes, *torch.autograd.grad(sum(s.square().sum() for s in slopes), of)]
+
+    agree(kind, penalty)
+
+
+@FUSED
 def test_the_fused_path_by_itself_refuses_to_be_seen_through(kind):
     usable("fused")
     module = LAYERS[kind](2, 3, dtype=torch.float64, backend="fused")

@@ -17,17 +17,7 @@ from layernorm.recurrent import fused
 from layernorm.recurrent.cpu import binding
 from layernorm.recurrent.definition import GRUWeights, LSTMWeights
 from layernorm.recurrent.fused import constant_in_graphs
-
-
-@constant_in_graphs
-def refusal(
-    kind: str, device_type: str, dtype: torch.dtype, *, projection: bool = False
-) -> str | None:
-    """Return why the fused path cannot compute this, or None if it can.
-
-    The first call that gets as far compiles the library, or loads it.
-    """
-    return unsupported(kind, device_type, dtype, projection) or missing()
+from layernorm.recurrent.variants import named_variant
 
 
 def unsupported(
@@ -65,7 +55,11 @@ def lstm(
     variant: str = "paper",
     reverse: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`definition.lstm` without projections: same arguments, same results."""
+    """`definition.lstm` without projections: same arguments, same results.
+
+    Raises: ValueError where shapes, batch sizes or the variant do not fit.
+    """
+    named_variant(variant)
     kind, tensors = _computed_in(
         x, h0, c0, weights.w_ih, weights.w_hh, weights.b,
         *(weights.ln_ih or (None, None)), *(weights.ln_hh or (None, None)), *weights.ln_c,
@@ -85,7 +79,10 @@ def gru(
     eps: float = 1e-5,
     reverse: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """`definition.gru`: same arguments, same results."""
+    """`definition.gru`: same arguments, same results.
+
+    Raises: as `lstm`.
+    """
     kind, tensors = _computed_in(
         x, h0, weights.w_ih, weights.w_hh, weights.b, *weights.ln_ih, *weights.ln_hh
     )
@@ -97,9 +94,10 @@ def gru(
 
 
 def _computed_in(x: Tensor, *others: Tensor | None) -> tuple[torch.dtype, list[Tensor | None]]:
-    """The type of the results (float32 under autocast), and the tensors in that to compute in."""
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    kind = compute if torch.is_autocast_enabled("cpu") else x.dtype
+    """The type of the results, the states' (under autocast inputs may have another), and the
+    tensors in that to compute in."""
+    kind = others[0].dtype
+    compute = torch.float64 if kind == torch.float64 else torch.float32
     return kind, [t if t is None or _fits(t, compute) else t.to(compute).contiguous()
                   for t in (x, *others)]  # fmt: skip
 

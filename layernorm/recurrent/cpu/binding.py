@@ -9,6 +9,9 @@ from torch import Tensor
 
 from layernorm.recurrent import checks
 
+SUFFIXES = {torch.float32: "float", torch.float64: "double"}  # of the library's functions
+NO_MEMORY = 1  # what they return then, and another number where there are no threads
+
 
 @functools.cache
 def library() -> ctypes.CDLL | Exception:
@@ -36,26 +39,39 @@ def call(
     inputs: dict[str, Tensor | None],
     room: dict[str, int],
 ) -> None:
-    """Hand everything to the library, which trusts it: the inputs' sizes are checked here. `room`
-    has the addresses of what it writes, or has written before."""
+    """Hand everything to the library, which trusts it: types and shapes are checked here. `room`
+    has the addresses of what it writes, or has written before.
+
+    Raises: TypeError for other numbers than float32 and float64; ValueError for shapes that do not
+    fit; RuntimeError without the library, or where the system gives no more threads; MemoryError.
+    """
     x, h0 = inputs["x"], inputs["h0"]
+    if (kind := x.dtype) not in SUFFIXES:
+        raise TypeError(
+            f"{function} computes float32 or float64, got {kind}; give it tensors of one of these "
+            "(a layer converts by itself, an exported one keeps the type that it was exported in)"
+        )
+    if x.dim() != 2 or h0.dim() != 2:
+        raise ValueError(
+            "x and h0 must have two dimensions, (rows, features), got shapes "
+            f"{tuple(x.shape)} and {tuple(h0.shape)}"
+        )
     (rows, width), (batch, units) = x.shape, h0.shape
     steps = len(checks.step_sizes(batch_sizes, rows, batch))
     batch_sizes = None if batch_sizes is None else batch_sizes.contiguous()
-    sizes = {
-        "x": rows * width, "h0": batch * units, "c0": batch * units, "y": rows * units,
-        "dy": rows * units, "dh_n": batch * units, "dc_n": batch * units,
-        "w_ih": blocks * units * width, "w_hh": blocks * units * units,
-        "gain_c": units, "bias_c": units,
+    state, output, per_gate = (batch, units), (rows, units), (blocks * units,)
+    shapes = {
+        "x": (rows, width), "h0": state, "c0": state, "dh_n": state, "dc_n": state, "y": output,
+        "dy": output, "w_ih": (*per_gate, width), "w_hh": (*per_gate, units),
+        "gain_c": (units,), "bias_c": (units,),
     }  # fmt: skip
-    kind, others = x.dtype, blocks * units
     for name, tensor in inputs.items():
         if tensor is None:
             continue
-        expected = sizes.get(name, others)
-        if tensor.dtype != kind or tensor.numel() != expected or not tensor.is_contiguous():
+        expected = shapes.get(name, per_gate)
+        if tensor.dtype != kind or tensor.shape != expected or not tensor.is_contiguous():
             raise ValueError(
-                f"{name} must be contiguous {kind} with {expected} elements, got "
+                f"{name} must be contiguous {kind} of shape {expected}, got "
                 f"{tensor.dtype} of shape {tuple(tensor.shape)}"
             )
         room[name] = tensor.data_ptr()
@@ -67,9 +83,14 @@ def call(
         given["batch_sizes"] = batch_sizes.data_ptr()
     # struct.error where a name is given that the library does not have
     arguments = loaded.layout.pack(*(loaded.absent | given).values())
-    suffix = "double" if kind == torch.float64 else "float"
-    if getattr(loaded, f"{function}_{suffix}")(arguments):
+    problem = getattr(loaded, f"{function}_{SUFFIXES[kind]}")(arguments)
+    if problem == NO_MEMORY:
         raise MemoryError(f"{function}: no memory for the working space of {units} units")
+    if problem:
+        raise RuntimeError(
+            f"{function}: the system does not give {numbers['threads']} threads; ask for fewer "
+            "with torch.set_num_threads"
+        )
 
 
 class Pool:

@@ -79,6 +79,11 @@ def _keep(like: Tensor, rows: int, widths: dict[str, int], threads: int) -> Tens
 
 def _parts(kept: Tensor, rows: int, widths: dict[str, int]) -> dict[str, int]:
     """The addresses of the arrays in `kept`, of so many numbers per row."""
+    if kept.numel() != (count := rows * sum(widths.values()) + 1):
+        raise ValueError(
+            f"kept must have {count} numbers, what the forward pass returned last, "
+            f"got shape {tuple(kept.shape)}"
+        )
     address, size, parts = kept.data_ptr(), kept.element_size(), {}
     for name, width in widths.items():
         parts[name] = address

@@ -102,14 +102,14 @@ def gru(
 
 
 def _computed(x, h0, c0, weights, ln_c, batch_sizes, eps, form: str, reverse: bool):
-    """Products in x's type, or in autocast's; the results are in x's type, under autocast in that
-    of the statistics, as in `layernorm.recurrent.cpu`."""
+    """Products in x's type, or in autocast's; the results are in the states', as in
+    `layernorm.recurrent.cpu`."""
     from layernorm.recurrent.gpu import operators
     from layernorm.recurrent.gpu.compute import Inputs
 
-    product = kind = x.dtype
-    if x.dtype != torch.float64 and torch.is_autocast_enabled(x.device.type):
-        product, kind = torch.get_autocast_dtype(x.device.type), torch.float32
+    product = kind = h0.dtype
+    if kind != torch.float64 and torch.is_autocast_enabled(x.device.type):
+        product = torch.get_autocast_dtype(x.device.type)
     nothing = (None, None)
     inputs = Inputs(
         x.to(product), h0, c0, weights.w_ih.to(product), weights.w_hh.to(product), weights.b,

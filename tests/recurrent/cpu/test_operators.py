@@ -5,6 +5,7 @@ import gc
 
 import pytest
 import torch
+from apart import python
 from recurrent.recurrent_fused import (
     converted,
     distance,
@@ -16,6 +17,7 @@ from recurrent.recurrent_fused import (
     weights,
 )
 
+import layernorm
 from layernorm.recurrent import cpu, definition
 from layernorm.recurrent.cpu import binding, build, operators
 from layernorm.recurrent.variants import VARIANTS
@@ -178,6 +180,89 @@ def test_second_derivatives_of_the_registered_operator_are_refused(monkeypatch):
     (first,) = torch.autograd.grad(run("gru", x, w)[0].square().sum(), x, create_graph=True)
     with pytest.raises(NotImplementedError, match='backend="reference"'):
         first.sum().backward()
+
+
+def wrong(kind: str, **changed):
+    """The operator's computation and its arguments, some of them changed; 3 inputs, 3 units."""
+    w, x = weights(kind, 3, 3), draw(6, 3)
+    names = ["x", "h0", "c0"] if kind == "lstm" else ["x", "h0"]
+    given = [x, *(draw(2, 3, seed=k) for k in range(len(names) - 1)), *leaves(w)]
+    names += ["w_ih", "w_hh", "bias", "gain_x", "bias_x", "gain_h", "bias_h", "gain_c", "bias_c"]
+    given = dict(zip(names, given, strict=False)) | changed
+    options = (None, 1e-5, "paper", False, True) if kind == "lstm" else (None, 1e-5, False, True)
+    return getattr(operators, f"compute_{kind}")(*given.values(), *options)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_the_library_is_given_nothing_that_does_not_fit(kind):
+    """It trusts types and shapes; so many numbers in another order are not enough."""
+    per_gate = {"lstm": 12, "gru": 9}[kind]
+    wrong(kind)
+    for name, value, error, message in (
+        ("x", draw(18), ValueError, "two dimensions"),
+        ("x", draw(6, 3).bfloat16(), TypeError, f"{kind}_forward computes float32 or float64, got"),
+        ("h0", draw(3, 2), ValueError, "[cwx][a-z0_]* must be contiguous"),
+        ("w_hh", draw(3, per_gate), ValueError, rf"w_hh must be .* of shape \({per_gate}, 3\)"),
+        ("w_ih", draw(per_gate, 3).float(), ValueError, "w_ih must be contiguous torch.float64"),
+        ("gain_x", draw(1, per_gate), ValueError, "gain_x must be .* of shape"),
+    ):
+        with pytest.raises(error, match=message):
+            wrong(kind, **{name: value})
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_a_gradient_is_computed_from_what_its_forward_pass_kept(kind):
+    w, x = weights(kind, 3, 3), draw(6, 3)
+    y = run(kind, x, w)[0]
+    context = y.grad_fn
+    while not hasattr(context, "operator"):  # the conversion to the result's type
+        context = context.next_functions[0][0]
+    saved = list(context.saved_tensors)
+    saved[1] = saved[1][:-1]
+    gradients = (y, None, None) if kind == "lstm" else (y, None)
+    with pytest.raises(ValueError, match=r"kept must have .* what the forward pass returned"):
+        context.operator.compute_backward(*gradients, *saved, *context.rest, True)
+
+
+def test_a_layer_exported_in_one_type_is_refused_in_another():
+    layer = layernorm.LayerNormLSTM(3, 5, backend="fused")
+    exported = torch.export.export(layer, (torch.zeros(4, 2, 3),)).module()
+    torch.testing.assert_close(exported(torch.ones(4, 2, 3))[0], layer(torch.ones(4, 2, 3))[0])
+    with pytest.raises(TypeError, match=r"computes float32 or float64, got torch\.bfloat16"):
+        exported.bfloat16()(torch.ones(4, 2, 3, dtype=torch.bfloat16))
+
+
+def test_an_unknown_variant():
+    w, x = weights("lstm", 3, 4), draw(6, 3)
+    with pytest.raises(ValueError, match="variant must be one of paper, joint"):
+        cpu.lstm(x, None, draw(2, 4), draw(2, 4), w, variant="other")
+
+
+def test_threads_that_cannot_be_had():
+    """Threads of its own, in a process that may have no more memory for their stacks: an error with
+    the way out, and the next call computes."""
+    program = """
+import ctypes, resource, torch, layernorm
+from layernorm.recurrent.cpu import binding
+layer = layernorm.LayerNormLSTM(8, 1024, backend="fused").requires_grad_(False)
+x = torch.zeros(1, 1, 8)
+binding.library().use_gomp(ctypes.c_void_p(), ctypes.c_void_p())
+torch.set_num_threads(1)
+expected = layer(x)[0]
+torch.set_num_threads(8)
+layer(x)  # memory for their work
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+_, most = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (size, most))
+try:
+    layer(x)
+except RuntimeError as refusal:
+    print("set_num_threads" in str(refusal))
+torch.set_num_threads(1)
+print(torch.equal(layer(x)[0], expected))
+"""
+    done = python("-c", program)
+    assert done.stdout.split() == ["True", "True"], done.stderr
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])

@@ -9,7 +9,7 @@ from torch._subclasses import FakeTensorMode
 
 import layernorm
 from layernorm.kernels import speeds
-from layernorm.recurrent import definition, gpu, layers
+from layernorm.recurrent import definition, fused, gpu, layers
 from layernorm.recurrent.gpu import operators
 
 pytestmark = ON_GPU
@@ -98,6 +98,18 @@ def test_layers_use_them(layer, on_gpu):
         found.append([output.data, *(p.grad for p in module.parameters())])
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
+
+
+def test_no_warning_where_the_kernels_would_not_be_used(on_gpu, monkeypatch):
+    """Nobody misses kernels that are missing on a machine where they are no faster."""
+    monkeypatch.setattr(gpu, "missing", lambda: "they are missing")
+    monkeypatch.setattr(gpu, "faster", lambda *_: False)
+    fused.warn_once.cache_clear()
+    layer, x = layernorm.LayerNormLSTM(2, 3).to(DEVICE), torch.zeros(4, 1, 2).to(DEVICE)
+    layer(x)
+    monkeypatch.setattr(gpu, "faster", lambda *_: True)
+    with pytest.warns(fused.SlowPathWarning, match="they are missing"):
+        layer(x)
 
 
 def test_what_is_refused(monkeypatch):

@@ -3,6 +3,8 @@
 #include "lstm.h"
 #include "lstm_backward.h"
 
+#include <system_error>
+
 // The arguments' names and kinds, as Python's `struct` calls them.
 #define IS_WHOLE(name) #name " q "
 #define IS_REAL(name) #name " d "
@@ -14,6 +16,8 @@ template <class Work> int attempt(const Arguments* arguments) {
     return 0;
   } catch (const std::bad_alloc&) {
     return 1;
+  } catch (const std::system_error&) {  // no more threads
+    return 2;
   }
 }
 

@@ -57,7 +57,8 @@ using GompCount = int (*)();
 inline GompParallel gomp_parallel = nullptr;
 inline GompCount gomp_count = nullptr;
 
-// Run work(member) for members 0..members-1, all at the same time.
+// Run work(member) for members 0..members-1, all at the same time. Since they wait for each other,
+// none begins before all are there; std::system_error if one cannot be had.
 inline void run_team(int members, const std::function<void(int)>& work) {
   struct Shared {
     const std::function<void(int)>& work;
@@ -75,7 +76,19 @@ inline void run_team(int members, const std::function<void(int)>& work) {
     if (!shared.alone) return;
   }
   std::vector<std::thread> others;
-  for (int i = 1; i < members; ++i) others.emplace_back(work, i);
+  std::atomic<int> go{0};  // -1: not all members are there
+  auto begin = [&](int i) {
+    while (!go) std::this_thread::yield();
+    if (go > 0) work(i);
+  };
+  try {
+    for (int i = 1; i < members; ++i) others.emplace_back(begin, i);
+  } catch (...) {
+    go = -1;
+    for (auto& other : others) other.join();
+    throw;
+  }
+  go = 1;
   work(0);
   for (auto& other : others) other.join();
 }
