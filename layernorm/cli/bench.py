@@ -28,6 +28,8 @@ Profile = Annotated[
     str | None, typer.Option(help="Save records for `records add`; killed, it goes on.")
 ]
 Subjects = Annotated[str | None, typer.Option(help="Implementations, with commas. Default: all.")]
+Processes = Annotated[int, typer.Option(help="How many measure: 1, or at least 6.")]
+Rounds = Annotated[int, typer.Option(help="Samples of each in a process; of one alone at least 6.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Few samples: minutes instead of hours.")]
 
 
@@ -99,7 +101,8 @@ def bench_recurrent(
     ] = None,
     subjects: Subjects = None,
     threads: Annotated[int | None, typer.Option(help="Default: as many as torch uses.")] = None,
-    rounds: Annotated[int, typer.Option(help="Samples of each, at least 6.")] = 11,
+    processes: Processes = 10,
+    rounds: Rounds = 3,
     huge_pages: Annotated[
         str, typer.Option(help="off, on or both: THP_MEM_ALLOC_ENABLE; both: ours and torch's.")
     ] = "both",
@@ -111,13 +114,15 @@ def bench_recurrent(
     """Time LN-LSTM and LN-GRU against torch's layers and the loops that people write.
 
     Everything must first agree with its definition in float64. Ratios are to torch.nn's layer,
-    measured in turns in one process, with the 95% interval of the median. torch's layer has no
-    norms: it is another function, what one would use instead.
+    measured in turns in each process, with the 95% interval of the processes' median. torch's layer
+    has no norms: it is another function, what one would use instead.
     """
     from layernorm.lab.benchmarks.recurrent import plan as plans
     from layernorm.lab.benchmarks.recurrent import tables
 
-    plan = plans.plan(kind, mode, shapes, subjects, threads, rounds, huge_pages, memory, profile)
+    plan = plans.plan(
+        kind, mode, shapes, subjects, threads, rounds, huge_pages, memory, profile, processes
+    )
     rows = measured(plan, again, as_json)
     show(plan, rows, tables.tables(rows), [tables.verdict(rows)], as_json)
 
@@ -130,7 +135,8 @@ def bench_packed(
     ] = None,
     subjects: Subjects = None,
     threads: Annotated[int | None, typer.Option(help="Default: one, then two.")] = None,
-    rounds: Annotated[int, typer.Option(help="Samples of each, at least 6.")] = 11,
+    processes: Processes = 10,
+    rounds: Rounds = 3,
     again: Again = False,
     as_json: AsJson = None,
     profile: Profile = None,
@@ -138,11 +144,11 @@ def bench_packed(
     """Time LN-LSTM and LN-GRU on packed sequences against padded ones, and torch's layers.
 
     Lengths are uniform between T/4 and T. Everything must first agree with its definition in
-    float64. Ratios are to ours packed, in turns, with the 95% interval of the median.
+    float64. Ratios are to ours packed, in turns, with the 95% interval of the processes' median.
     """
     from layernorm.lab.benchmarks import packed
 
-    plan = packed.plan(kind, shapes, subjects, threads, rounds, profile)
+    plan = packed.plan(kind, shapes, subjects, threads, rounds, profile, processes)
     rows = measured(plan, again, as_json)
     show(plan, rows, [packed.table(rows)], None, as_json)
 
@@ -155,7 +161,7 @@ def bench_compile(
     ] = None,
     subjects: Subjects = None,
     threads: Annotated[int, typer.Option(help="Of the processes that compile.")] = 1,
-    rounds: Annotated[int, typer.Option(help="Samples of each, at least 6.")] = 7,
+    rounds: Annotated[int, typer.Option(help="Samples of each, at least 6.")] = 10,
     again: Again = False,
     as_json: AsJson = None,
     profile: Profile = None,
@@ -188,8 +194,8 @@ def bench_training(
     """Time whole updates (forward, loss, backward, Adam) with each method and implementation.
 
     One update of each must first agree with its definition in float64. Ratios are to the same
-    model without normalization, in turns, with the 95% interval of the median. The model engine is
-    the experiments' trainer against loops written by hand.
+    model without normalization, in turns, on a CPU in ten processes, with the 95% interval of the
+    median. The model engine is the experiments' trainer against loops written by hand.
     """
     from layernorm.lab.benchmarks import training
 

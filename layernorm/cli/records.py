@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -57,10 +58,16 @@ def confirm_records(
     seed: Annotated[int | None, typer.Option(help="Default: the plan's first.")] = None,
     workers: Annotated[int | None, typer.Option(help="Default: as the cores allow.")] = None,
     threads: Annotated[int | None, typer.Option(help="Default: as published.")] = None,
+    before: Annotated[
+        Path | None,
+        typer.Option(help="A checkout of the published runs' code, which is run as well."),
+    ] = None,
 ) -> None:
     """Run stale published arms once more: do they still give the same?
 
     An arm is confirmed by the same bits, or by differences below a tenth of the plan's margins.
+    On another processor bits differ whatever the code: there a checkout of the code before makes
+    the run, too, and the two are compared.
     """
     from layernorm.lab.experiments.confirm import confirm
 
@@ -75,6 +82,7 @@ def confirm_records(
         workers=workers,
         threads=threads,
         progress=progress,
+        before=before,
     )
     for answer in answers:
         typer.echo(answer)

@@ -52,7 +52,7 @@ class CompileCase(Case):
 
     mode: str = "training"
     implementations: tuple[str, ...] = tuple(SUBJECTS)
-    rounds: int = 7
+    rounds: int = 10
     threads: int = 1
 
     MODES: ClassVar[tuple[str, ...]] = ("training",)
@@ -94,7 +94,7 @@ class CompileCase(Case):
                 rows[name] = row
         right = {name: taken for name, taken in samples.items() if rows[name].status == MEASURED}
         for name, taken in right.items():
-            found = times(taken, right.get(TRACED))
+            found = times([taken], [right[TRACED]] if TRACED in right else None)
             rows[name] = replace(rows[name], **found, baseline=TRACED)
         return list(rows.values())
 
@@ -149,7 +149,7 @@ def plan(
     shapes: str | None = None,
     subjects: str | None = None,
     threads: int = 1,
-    rounds: int = 7,
+    rounds: int = 10,
     profile: str | None = None,
 ) -> Plan:
     """The cases that these words describe; None: one shape, all subjects.

@@ -123,8 +123,9 @@ def plan(
     shapes: str | None = None,
     subjects: str | None = None,
     threads: int | None = None,
-    rounds: int = 11,
+    rounds: int = 3,
     profile: str | None = None,
+    processes: int = 10,
 ) -> Plan:
     """The cases that these words describe; None: all shapes, all subjects, one and two threads.
 
@@ -138,7 +139,15 @@ def plan(
         raise ValueError(f"threads: expected 1 to {most}, got {threads}")
     sizes = sizes_of(shapes) or SHAPES
     cases = tuple(
-        PackedCase(one, size, implementations=names, threads=many, rounds=rounds, profile=profile)
+        PackedCase(
+            one,
+            size,
+            implementations=names,
+            threads=many,
+            rounds=rounds,
+            processes=processes,
+            profile=profile,
+        )
         for many in ([n for n in THREADS if n <= most] if threads is None else [threads])
         for one in (KINDS if kind == "both" else (kind,))
         for size in sizes

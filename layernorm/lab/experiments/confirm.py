@@ -4,9 +4,11 @@ A published sweep whose code changed in arithmetic only need not be made again. 
 that is stale is made afresh. The arm is confirmed, and with it its runs of the tuning, by heart and
 at the next best rate, if the bits are the same, or every metric that the plan compares the arm by
 is off by less than a tenth of the margin. That is noted beside the arm's published runs, whose
-results stay as they are. ::
+results stay as they are. On another processor than theirs the bits are others whatever the code;
+there a checkout of the code that the published runs are of makes the run, too. ::
 
     layernorm records confirm mnist --profile standard
+    layernorm records confirm mnist --profile standard --before ../older
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import torch
 
 from layernorm.lab import records
-from layernorm.lab.experiments import get
+from layernorm.lab.experiments import earlier, get, machine
 from layernorm.lab.experiments.contrasts import Comparisons, term
 from layernorm.lab.experiments.data_parallel import Workers
 from layernorm.lab.experiments.experiment import TUNING_SEED, Config
@@ -27,17 +30,20 @@ from layernorm.lab.experiments.planning import Sweep, finished
 from layernorm.lab.experiments.run import depends_on
 from layernorm.lab.experiments.sweep import carry_out
 from layernorm.lab.records import Record, published
+from layernorm.lab.records.files import runs_folder
 from layernorm.lab.records.staleness import Root
 
 SHARE = 0.1  # of a margin, that a metric may be off by
 SAME_BITS = "same bits"
+BOTH_HERE = "same bits as the earlier code on the same machine"
 
 
 @dataclass(frozen=True)
 class Answer:
     """The outcome of one arm.
 
-    `off`: by what share of its margin each metric is off, none if the bits are the same.
+    `off`: by what share of its margin each metric is off, none if the bits are the same: as the
+    published run's, or, `both_here`, as those that the earlier code gives on this machine.
     `problem`: why the arm could not be compared.
     """
 
@@ -45,6 +51,7 @@ class Answer:
     seed: int | None = None
     off: Mapping[str, float] | None = None
     problem: str = ""
+    both_here: bool = False
 
     @property
     def confirmed(self) -> bool:
@@ -55,7 +62,8 @@ class Answer:
             return f"{self.arm}: {self.problem}"
         said = "confirmed" if self.confirmed else f"not confirmed, {SHARE:g} is allowed"
         if self.off is None:
-            return f"{self.arm}, seed {self.seed}: {said}, the same bits"
+            bits = BOTH_HERE if self.both_here else SAME_BITS
+            return f"{self.arm}, seed {self.seed}: {said}, the {bits}"
         off = ", ".join(f"{metric} {share:.2g}" for metric, share in self.off.items())
         return f"{self.arm}, seed {self.seed}: {said}; off by shares of its margin: {off}"
 
@@ -84,6 +92,7 @@ def confirm(
     workers: int | Executor | None = None,
     threads: int | None = None,
     progress: Callable[[int, int, str], None] | None = None,
+    before: str | Path | None = None,
 ) -> list[Answer]:
     """Run each stale arm of a published sweep once more, and note those that are confirmed.
 
@@ -96,9 +105,12 @@ def confirm(
         seed: of the run that is made again; default: the plan's first that is published.
         threads: default: as many as the published runs had.
         workers, progress: as in `carry_out`.
+        before: a checkout of the code that the published runs are of; it makes those runs, too,
+            whose bits are not the published ones.
 
     Raises:
-        ValueError: as `Sweep`; nothing is published, or timings alone.
+        ValueError: as `Sweep`; nothing is published, or timings alone; no checkout.
+        ChildProcessError: the checkout's code failed.
     """
     if name.startswith("bench_"):
         raise ValueError(
@@ -141,6 +153,17 @@ def confirm(
         new = outcome.done[config.key()]
         commits[arm] = new.environment["commit"]
         answers.append(_compared(sweep.compared, there, old, new))
+    if before is not None:
+        other = {a.arm: chosen[a.arm][0] for a in answers if a.off is not None}
+        at_once = workers if isinstance(workers, int) else max(1, machine.cores() // threads)
+        root = runs_folder() / "before"
+        made = earlier.runs(before, other.values(), profile, root, threads, at_once)
+        answers = [
+            _both_here(answer, made[config.key()], outcome.done[config.key()], before)
+            if (config := other.get(answer.arm))
+            else answer
+            for answer in answers
+        ]
     for each in profiles:
         _note(name, each, [answer for answer in answers if answer.confirmed], commits)
     return answers
@@ -214,6 +237,22 @@ def _depends(run: Record) -> list[Root]:
     return depends_on(get(run.config["experiment"]), torch.device(kind), workers)
 
 
+def _both_here(answer: Answer, old: Record | None, new: Record, before: str | Path) -> Answer:
+    """The answer where the earlier code made the run as well."""
+    if old is not None and published.same_bits(old, new):
+        return Answer(answer.arm, answer.seed, both_here=True)
+    if old is None and not answer.confirmed:
+        return replace(answer, problem=f"its published run is not of the code in {before}")
+    return answer
+
+
+def _difference(answer: Answer) -> float | str:
+    """As a published file has it."""
+    if answer.off:
+        return max(answer.off.values())
+    return BOTH_HERE if answer.both_here else SAME_BITS
+
+
 def _note(name: str, profile: str, answers: Iterable[Answer], commits: Mapping[str, str]) -> None:
     """Write into a published file which of its arms are confirmed."""
     confirmed = {answer.arm: answer for answer in answers}
@@ -228,7 +267,7 @@ def _note(name: str, profile: str, answers: Iterable[Answer], commits: Mapping[s
             said = {
                 "digests": sorted(arm),
                 "seed": answer.seed,
-                "difference": max(answer.off.values()) if answer.off else SAME_BITS,
+                "difference": _difference(answer),
                 "commit": commits[answer.arm],
             }
             run = replace(run, confirmed=said)

@@ -24,7 +24,7 @@ from layernorm.lab.benchmarks.measure.resume import Plan
 from layernorm.lab.records.environment import PRETENDED
 
 MOST = {"lstm": (3, 2, 4, 8), "gru": (3, 2, 4, 8)}  # of a recurrent layer's shape
-FEW = {"rounds": 6, "sample_seconds": 1e-7, "copies": 1}
+FEW = {"rounds": 6, "sample_seconds": 1e-7, "processes": 1}
 ILLEGAL = "CUDA error: an illegal memory access was encountered"
 
 

@@ -78,7 +78,7 @@ def _only(plan: Plan, *names: str) -> Plan:
 
 
 def _updates(models: str, device: str) -> Plan:
-    brief = {"rounds": 7, "sample_seconds": 3e-4, "copies": 3}
+    brief = {"rounds": 11, "sample_seconds": 3e-4}
     return training.plan(models, device.partition(":")[0], profile="cuda", **brief)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -78,9 +78,9 @@ class Case:
         operation: what is computed, in the benchmark's words.
         implementations: in the order in which they are timed.
         profile: of the records; None: nothing is recorded.
-        rounds: samples of each implementation and copy, at least 6.
+        rounds: samples of each implementation in a process; at least 6 if there is one process.
         sample_seconds: least duration of a sample.
-        copies: how often each implementation is made anew and timed.
+        processes: how many measure, one after another; 1, or at least 6.
     """
 
     operation: str
@@ -92,7 +92,7 @@ class Case:
     profile: str | None = None
     rounds: int = 15
     sample_seconds: float = 1e-3
-    copies: int = 1
+    processes: int = 1
     seed: int = 0
 
     MODES: ClassVar[tuple[str, ...]] = ("forward",)
@@ -130,6 +130,15 @@ class Case:
         """Measure in the process that the case needs."""
         return measure(self)
 
+    def timings(self) -> Iterator[dict[str, list[float]]]:
+        """Seconds of each implementation, taken in turns in this process; nothing is judged."""
+        with self.setting():
+            timer, make = timer_for(torch.device(self.device), self.graph), self.prepare()
+            trials = {name: make(name) for name in self.implementations}
+            for trial in trials.values():
+                trial.call = timer.prepare(trial.call)
+            yield _samples(self, timer, trials)
+
     def setting(self) -> AbstractContextManager:
         """The context in which everything runs."""
         return nullcontext()
@@ -140,7 +149,8 @@ class Case:
 
     def blank(self, name: str, status: str = MEASURED) -> Row:
         """The row that a measurement fills."""
-        options = {"rounds": self.rounds, "machine": machine_of(self.device, self.threads)}
+        machine = machine_of(self.device, self.threads)
+        options = {"rounds": self.rounds, "processes": self.processes, "machine": machine}
         return Row(
             self.benchmark, self.method(name), name, self.baselines[0], self.mode, self.shape,
             self.dtype, self.device, self.seed, status, options={**options, **self.options},
@@ -156,10 +166,13 @@ class Case:
             others = "others have no timer here"
             raise ValueError(f"device: expected cpu or cuda, got {self.device}; {others}")
         one_of("mode", self.mode, self.MODES)
-        if self.rounds < 6:
-            raise ValueError(f"rounds: expected at least 6, for a 95% interval; got {self.rounds}")
-        if self.copies < 1:
-            raise ValueError(f"copies: expected at least 1, got {self.copies}")
+        if self.processes != 1 and self.processes < 6:
+            raise ValueError(
+                f"processes: expected 1, or at least 6 for a 95% interval; got {self.processes}"
+            )
+        if self.rounds < (least := 6 if self.processes == 1 else 1):
+            why = ", for a 95% interval" if least > 1 else ""
+            raise ValueError(f"rounds: expected at least {least}{why}; got {self.rounds}")
 
     def __str__(self) -> str:
         return f"{self.benchmark} {self.mode} {'x'.join(map(str, self.shape))} {self.dtype}"
@@ -178,9 +191,7 @@ def measure(case: Case, timer: Timer | None = None, roof: float | None = None) -
     """Return one row per implementation.
 
     Each must first agree with its definition; a wrong one is named and not timed. The others are
-    timed in turns, each sample long enough for the clock, and judged again. The place of weights
-    in memory changes a time by several percent: with `copies` every implementation is made anew
-    and timed again.
+    timed in turns, in this process, each sample long enough for the clock, and judged again.
 
     Args:
         timer: another clock than the device's own.
@@ -204,7 +215,7 @@ def measure(case: Case, timer: Timer | None = None, roof: float | None = None) -
             moved = max((trial.traffic or 0 for trial in trials.values()), default=0)
             if moved and roof is None:
                 roof = copy_bandwidth(device, getattr(torch, case.dtype), moved, timer)
-            samples = _samples(case, make, timer, trials)
+            samples = _samples(case, timer, trials)
         except Exception as error:
             _or_poisoned(error, device, _at_work(timer, trials))
             raise
@@ -215,7 +226,9 @@ def measure(case: Case, timer: Timer | None = None, roof: float | None = None) -
                 del samples[name]
         baseline = next((name for name in case.baselines if name in samples), case.baselines[0])
         for name, taken in samples.items():
-            row = replace(rows[name], **times(taken, samples.get(baseline)), baseline=baseline)
+            alone = case.processes == 1 and baseline in samples
+            reference = [samples[baseline]] if alone else None
+            row = replace(rows[name], **times([taken], reference), baseline=baseline)
             if row.traffic:
                 row = with_roof(replace(row, bandwidth=row.traffic / row.seconds, roof=roof))
             if case.counts_peak:
@@ -225,21 +238,11 @@ def measure(case: Case, timer: Timer | None = None, roof: float | None = None) -
     return list(rows.values())
 
 
-def _samples(
-    case: Case, make: Callable[[str], Trial], timer: Timer, trials: dict[str, Trial]
-) -> dict[str, list[float]]:
-    """Seconds of each trial's computations, taken in turns; `trials` then has the last copies."""
-    samples: dict[str, list[float]] = {name: [] for name in trials}
-    for copy in range(case.copies if trials else 0):
-        if copy:
-            trials |= {name: make(name) for name in trials}
-            for trial in trials.values():
-                trial.call = timer.prepare(trial.call)
-        calls = {name: trial.call for name, trial in trials.items()}
-        taken = interleaved(timer, calls, case.rounds, case.sample_seconds)
-        for name, before in samples.items():
-            before += [seconds / trials[name].count for seconds in taken[name]]
-    return samples
+def _samples(case: Case, timer: Timer, trials: Mapping[str, Trial]) -> dict[str, list[float]]:
+    """Seconds of each trial's computations, taken in turns."""
+    calls = {name: trial.call for name, trial in trials.items()}
+    taken = interleaved(timer, calls, case.rounds, case.sample_seconds)
+    return {name: [s / trials[name].count for s in taken[name]] for name in trials}
 
 
 def _told(timer: Timer, trial: Trial, row: Row) -> dict[str, Any]:

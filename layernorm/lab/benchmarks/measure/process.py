@@ -1,4 +1,4 @@
-"""Measure in a new process: times with another allocator's setting, or memory.
+"""Measure in new processes: times, of several and with another allocator's setting, or memory.
 
 On a CPU, torch allocates every tensor anew, and each 4 kB cost a page fault. With
 `THP_MEM_ALLOC_ENABLE=1` torch asks for pages of 2 MB instead (Linux). It reads that variable once,
@@ -13,23 +13,41 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 
-from layernorm.lab.benchmarks.measure.case import Case, Row, measure
+from layernorm.lab.benchmarks.measure.case import MEASURED, Case, Row, measure, times
 
 HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
 
 
 def measure_apart(case: Case, variables: Mapping[str, str]) -> list[Row]:
-    """As `measure`, in a new process with these variables in its environment.
+    """As `measure`, in `case.processes` new ones with these variables in their environment.
+
+    The first judges; the others time what it found right. A ratio and its interval are those of
+    the processes, each of which counts once.
 
     Raises:
-        ChildProcessError: that process failed; what it wrote to stderr stands above.
+        ChildProcessError: a process failed; what it wrote to stderr stands above.
     """
-    return [row_from(document) for document in ask(case, "measure", variables)]
+    rows = [row_from(document) for document in ask(case, "measure", variables)]
+    right = [row for row in rows if row.status == MEASURED]
+    if case.processes == 1 or not right:
+        return rows
+    timed = replace(case, implementations=tuple(row.implementation for row in right))
+    others = [ask(timed, "timings", variables)[0] for _ in range(case.processes - 1)]
+    samples = {
+        row.implementation: [row.samples, *(found[row.implementation] for found in others)]
+        for row in right
+    }
+    return [
+        replace(row, **times(samples[row.implementation], samples.get(row.baseline)))
+        if row.implementation in samples
+        else row
+        for row in rows
+    ]
 
 
 def ask(case: Case, question: str, variables: Mapping[str, str], *arguments: Any) -> list[Any]:

@@ -27,6 +27,7 @@ PEERS = (
 OUTCOME = (
     "baseline",
     "rounds",
+    "processes",
     "status",
     "path",
     "launches",

@@ -222,9 +222,15 @@ def origin(benchmark: str, profile: str) -> str:
     here, options = found[0].environment, found[0].config["options"]
     return (
         f"{here['cpu']} ({here['cpu_capability']}), threads: {options['threads']}, torch "
-        f"{here['versions']['torch']}, {options['rounds']} rounds, commit "
+        f"{here['versions']['torch']}, {_sampled(options)}, commit "
         f"{(here['commit'] or 'unknown')[:8]}"
     )
+
+
+def _sampled(options: Mapping[str, Any]) -> str:
+    """How often was measured, in words."""
+    several = options.get("processes", 1) > 1
+    return f"{options['processes']} processes of " * several + f"{options['rounds']} rounds"
 
 
 def write_json(rows: Iterable[Row], path: Path) -> None:
@@ -235,8 +241,9 @@ def write_json(rows: Iterable[Row], path: Path) -> None:
 
 def _current(record: Record, case: Case) -> bool:
     """True if measuring again would tell no more."""
+    told = record.config["options"]
     return (
-        record.config["options"].get("rounds") == case.rounds
+        (told.get("rounds"), told.get("processes", 1)) == (case.rounds, case.processes)
         and record.environment["versions"]["torch"] == str(torch.__version__)
         and not records.stale(record)
     )

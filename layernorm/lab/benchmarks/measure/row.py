@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
+from statistics import median
 from typing import Any
 
 from layernorm.lab.benchmarks.measure.timing import median_interval, spread
@@ -20,9 +22,10 @@ class Row:
 
     `status` is "measured", "not measured yet on this device", "wrong: …" (it differs from the
     definition), "failed: …" (it raised) or "crashed: …" (with the process); all but the first have
-    no times. `ratio` is its median time over that of `baseline`; `ratio_low` and `ratio_high` are
-    the 95% interval of the median of the ratios within each round. `bandwidth` is `traffic` (the
-    byte model) over the median time, `roof` the measured copy bandwidth, `fraction` their quotient.
+    no times. `ratio` is the median of the ratios to `baseline` within each round, `ratio_low` and
+    `ratio_high` are its 95% interval; of several processes each counts once, with the median of its
+    rounds. `bandwidth` is `traffic` (the byte model) over the median time, `roof` the measured copy
+    bandwidth, `fraction` their quotient.
     `error` is the largest error against the definition as a fraction of what the gate allows.
     `host` is how long the CPU takes to queue a call on a GPU; `options["launches"]` is "included"
     where that could not be kept out of the time. `held_memory` is what a forward pass leaves for
@@ -69,14 +72,26 @@ def failure(error: Exception) -> str:
     return " ".join(f"failed: {type(error).__name__}: {error}".split())[:300]
 
 
-def times(samples: list[float], reference: list[float] | None) -> dict[str, Any]:
-    """The fields of a `Row` that samples fill; ratios to the reference's, if there are any."""
-    taken = spread(samples)
-    times = {"seconds": taken.median, "p20": taken.p20, "p80": taken.p80, "samples": tuple(samples)}
+Samples = Sequence[Sequence[float]]  # of each process
+
+
+def times(samples: Samples, reference: Samples | None) -> dict[str, Any]:
+    """The fields of a `Row` that samples fill; ratios to the reference's, if there are any.
+
+    Where code and tensors lie in memory changes a time by several percent for as long as a process
+    lives: its rounds do not tell how much, other processes do.
+    """
+    every = tuple(chain.from_iterable(samples))
+    taken = spread(every)
+    times = {"seconds": taken.median, "p20": taken.p20, "p80": taken.p80, "samples": every}
     if reference:
-        low, high = median_interval([a / b for a, b in zip(samples, reference, strict=True)])
-        ratio = taken.median / spread(reference).median
-        times |= {"ratio": ratio, "ratio_low": low, "ratio_high": high}
+        ratios = [
+            [a / b for a, b in zip(ours, theirs, strict=True)]
+            for ours, theirs in zip(samples, reference, strict=True)
+        ]
+        found = [median(one) for one in ratios] if len(ratios) > 1 else ratios[0]
+        low, high = median_interval(found)
+        times |= {"ratio": median(found), "ratio_low": low, "ratio_high": high}
     return times
 
 

@@ -217,6 +217,6 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
         k += 1
         tail += comb(n, k)
     if not k:
-        raise ValueError(f"rounds: a 95% interval needs at least 6 of them, got {n}")
+        raise ValueError(f"a 95% interval needs at least 6 rounds or processes, got {n}")
     ordered = sorted(values)
     return ordered[k - 1], ordered[n - k]

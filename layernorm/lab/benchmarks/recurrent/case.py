@@ -1,6 +1,6 @@
 """The cost of a recurrent layer: ours against torch's and against the loops that people write.
 
-On a CPU each case is measured in a process of its own; on a GPU the fused path stands against
+On a CPU each case is measured in processes of its own; on a GPU the fused path stands against
 cuDNN's layers, and `backend="auto"` decides between neighbors of what was measured.
 """
 
@@ -50,15 +50,16 @@ class RecurrentCase(Case):
 
     Args:
         operation: "lstm" or "gru".
-        threads: of the process that measures.
+        threads: of the processes that measure.
         huge_pages: with `THP_MEM_ALLOC_ENABLE`.
         with_memory: also what training takes, for ours and torch's.
     """
 
     mode: str = "training"
     implementations: tuple[str, ...] = ON_CPU
-    rounds: int = 11
+    rounds: int = 3
     sample_seconds: float = 0.02
+    processes: int = 10
     threads: int = 1
     huge_pages: bool = False
     with_memory: bool = False
@@ -94,14 +95,16 @@ class RecurrentCase(Case):
     def prepare(self) -> Callable[[str], Trial]:
         owed: dict[tuple, list[gate.Expected]] = {}
 
-        def make(name: str) -> Trial:
-            run = self.run(name)
+        def judged(run: Run, call: Callable) -> gate.Verdict:
             if run.owes not in owed:
                 owed[run.owes] = run.expected()
-            expected = owed[run.owes]
+            return self._judged(run, call, owed[run.owes])
+
+        def make(name: str) -> Trial:
+            run = self.run(name)
             ours = run.subject is SUBJECTS[self.operation][OURS]
             told = {"path": _path(self.operation)} if ours else {}
-            return Trial(run.call, lambda call: self._judged(run, call, expected), told=told)
+            return Trial(run.call, lambda call: judged(run, call), told=told)
 
         return make
 
@@ -163,6 +166,8 @@ class GpuCase(RecurrentCase):
     """
 
     device: str = "cuda"
+    rounds: int = 11
+    processes: int = 1
     implementations: tuple[str, ...] = (ON_GPU, BASELINE, "script", "definition")
     tf32: bool = False
 

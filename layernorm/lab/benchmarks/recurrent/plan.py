@@ -48,10 +48,11 @@ def plan(
     shapes: str | None = None,
     subjects: str | None = None,
     threads: int | None = None,
-    rounds: int = 11,
+    rounds: int = 3,
     huge_pages: str = "both",
     with_memory: bool = True,
     profile: str | None = None,
+    processes: int = 10,
 ) -> Plan:
     """The cases that these words describe; None: all shapes, all subjects, torch's threads. A
     subject that a kind does not have is left out of its cases.
@@ -74,7 +75,7 @@ def plan(
     sizes = sizes_of(shapes) or SHAPES
     cases = tuple(
         RecurrentCase(
-            one_kind, shape, mode=one_mode, profile=profile, rounds=rounds,
+            one_kind, shape, mode=one_mode, profile=profile, rounds=rounds, processes=processes,
             implementations=tuple(n for n in names if n in (PAIR if again else SUBJECTS[one_kind])),
             threads=threads or torch.get_num_threads(), huge_pages=pages,
             with_memory=with_memory and not pages,

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from layernorm.lab.benchmarks.measure import gate, resume
 from layernorm.lab.benchmarks.measure.case import Case, Row, Shape, Trial
+from layernorm.lab.benchmarks.measure.process import measure_apart
 from layernorm.lab.benchmarks.measure.resume import Plan
 from layernorm.lab.benchmarks.measure.table import Table, megabytes, ratio, shape
 from layernorm.lab.benchmarks.measure.words import device_of, one_of, some_of
@@ -82,16 +83,16 @@ class TrainingCase(Case):
     units..., 10), or "lstm", for (T, B, I, H): steps, sequences, inputs, units.
 
     Ratios are to the same model without normalization, of "engine" to the loop written by hand.
-    Where the weights come to lie in memory changes an update by several percent: so `copies`.
+    On a CPU several processes measure.
 
     Args:
         implementations: names in `SUBJECTS[operation]`; none: all that this device and batch allow.
     """
 
     mode: str = "training"
-    rounds: int = 7
+    rounds: int = 5
     sample_seconds: float = 0.02
-    copies: int = 8
+    processes: int = 10
 
     MODES: ClassVar[tuple[str, ...]] = ("training",)
 
@@ -110,7 +111,7 @@ class TrainingCase(Case):
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"model": self.operation, "copies": self.copies, "threads": self.threads}
+        return {"model": self.operation, "threads": self.threads}
 
     @property
     def batch(self) -> int:
@@ -137,6 +138,9 @@ class TrainingCase(Case):
                 raise ValueError(f"subjects: {name} takes at least 2 cases, shape has {self.batch}")
         super().check()
 
+    def measured(self) -> list[Row]:
+        return super().measured() if self.processes == 1 else measure_apart(self, {})
+
     def prepare(self) -> Callable[[str], Trial]:
         def trial(name: str) -> Trial:
             subject = SUBJECTS[self.operation][name]
@@ -158,8 +162,9 @@ def plan(
     """
     names = some_of("models", models, SUBJECTS, USUAL)
     one_of("device", device, ["auto", "cpu", "cuda"])
-    fields = {**({"rounds": 6, "copies": 3} if quick else {}), **fields}
     on = device_of(device).type
+    usual = {"rounds": 11, "processes": 1} if on == "cuda" else {}
+    fields = {**usual, **({"rounds": 7, "processes": 1} if quick else {}), **fields}
     return tuple(
         TrainingCase(model, shape, device=on, profile=profile, **fields)
         for model in names

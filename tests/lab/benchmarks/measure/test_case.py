@@ -1,11 +1,14 @@
 """Cases with implementations of known cost: what is timed, what is refused, what is said."""
 
+from dataclasses import asdict, replace
+
 import pytest
 import torch
 from lab.benchmarks.benching import CPU, FEW, GPU, Clock
 
 from layernorm.lab.benchmarks import measure as core
-from layernorm.lab.benchmarks.measure import byte_model, memory, roof
+from layernorm.lab.benchmarks.measure import byte_model, memory, process, roof
+from layernorm.lab.benchmarks.measure.row import times
 from layernorm.lab.benchmarks.measure.timing import CpuTimer
 from layernorm.lab.benchmarks.norms.case import Operation, OperationCase
 
@@ -59,7 +62,7 @@ def run(clock, bench, **fields):
     return measure(bench, timer=CpuTimer(clock), **fields)
 
 
-def test_known_costs_are_measured_and_every_copy_is_made_and_timed_anew(clock):
+def test_known_costs_are_measured(clock):
     bench = benchmark(a=clock.costing("a", 2.0, cube), b=clock.costing("b", 3.0, cube))
     rows = run(clock, bench)
     assert [row.status for row in rows.values()] == ["measured"] * 2
@@ -67,9 +70,43 @@ def test_known_costs_are_measured_and_every_copy_is_made_and_timed_anew(clock):
     assert (rows["b"].seconds, rows["b"].samples) == (3, (3.0,) * 6)
     assert (rows["a"].ratio, rows["b"].ratio) == (1, 1.5)
     assert (rows["b"].ratio_low, rows["b"].ratio_high) == (1.5, 1.5)
-    rows = run(clock, bench, copies=3)
-    assert [len(row.samples) for row in rows.values()] == [18, 18]
-    assert rows["b"].ratio == 1.5
+
+
+def test_of_several_processes_each_counts_once():
+    """The ratio of all is the processes' median, however their rounds scatter, and how far they
+    are apart is its interval; the ratio of the median times would be another."""
+    theirs = [[1.0, 1.0, 9.0]] * 7
+    ours = [[k, k, 99.0] for k in (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6)]
+    found = times(ours, theirs)
+    assert (found["ratio"], found["ratio_low"], found["ratio_high"]) == (1.3, 1.0, 1.6)
+    assert len(found["samples"]) == 21
+    assert times(ours, None).keys() == {"seconds", "p20", "p80", "samples"}
+    with pytest.raises(ValueError, match="at least 6 rounds or processes, got 5"):
+        times(ours[:5], theirs[:5])
+    alone = times([[1.0, 2, 3, 4, 5, 6, 8]], [[1.0] * 7])
+    assert (alone["ratio"], alone["ratio_low"], alone["ratio_high"]) == (4, 1, 8)
+
+
+def test_other_processes_time_what_the_first_found_right(monkeypatch):
+    asked = []
+
+    def answers(case, question, variables, *_):
+        asked.append((question, case.implementations, dict(variables)))
+        if question == "timings":
+            return [{"a": [1.0, 1.0], "b": [float(len(asked)), 2.0]}]
+        right = {"status": "measured", "samples": (1.0, 1.0), "baseline": "a"}
+        rows = [replace(case.blank(name), **right) for name in ("a", "b")]
+        return [*map(asdict, rows), asdict(case.blank("c", "wrong: all"))]
+
+    monkeypatch.setattr(process, "ask", answers)
+    given = {"implementations": ("a", "b", "c"), "baselines": ("a",), "processes": 6, "rounds": 2}
+    case = OperationCase("cube", (10, 3), source=benchmark(a=cube, b=cube, c=cube), **given)
+    a, b, c = process.measure_apart(case, {"A": "1"})
+    assert asked == [
+        ("measure", ("a", "b", "c"), {"A": "1"}), *[("timings", ("a", "b"), {"A": "1"})] * 5
+    ]  # fmt: skip
+    assert (a.ratio, len(a.samples), c.status, c.ratio) == (1, 12, "wrong: all", None)
+    assert (b.ratio_low, b.ratio, b.ratio_high) == (1, 2.75, 4)
 
 
 def test_ratios_are_to_the_first_baseline_that_is_right(clock):
@@ -171,7 +208,8 @@ def test_inputs_follow_the_seed_and_leave_the_generator_alone():
     [
         ({"mode": "sideways"}, "mode: expected one of forward, backward, .* got 'sideways'"),
         ({"rounds": 5}, "rounds: expected at least 6.* got 5"),
-        ({"copies": 0}, "copies: expected at least 1, got 0"),
+        ({"rounds": 0, "processes": 6}, "rounds: expected at least 1; got 0"),
+        ({"processes": 5}, "processes: expected 1, or at least 6 .* got 5"),
         ({"baselines": ("z",)}, "baseline: expected one of a, got 'z'"),
         ({"device": "meta"}, "device: expected cpu or cuda, got meta"),
         ({"graph": True}, "graph: expected False on a CPU"),

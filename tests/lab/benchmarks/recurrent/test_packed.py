@@ -37,7 +37,7 @@ def test_lengths_are_between_a_quarter_and_all_of_the_steps():
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_all_are_right_and_timed(kind):
-    case = PackedCase(kind, SHAPE, rounds=6, threads=1)
+    case = PackedCase(kind, SHAPE, rounds=6, processes=1, threads=1)
     rows = measure(case, ticking())
     assert [row.status for row in rows] == ["measured"] * len(LAYERS)
     assert [row.implementation for row in rows] == list(LAYERS)
@@ -60,7 +60,7 @@ def test_a_layer_that_counts_the_padding_is_wrong(monkeypatch):
 
     whole = LayerNormGRU.forward
     monkeypatch.setattr(LayerNormGRU, "forward", forward)
-    case = PackedCase("gru", SHAPE, rounds=6)
+    case = PackedCase("gru", SHAPE, rounds=6, processes=1)
     found = {row.implementation: row.status for row in measure(case, ticking())}
     assert found[PACKED].startswith("wrong: ")
     assert found[PADDED] == "measured"

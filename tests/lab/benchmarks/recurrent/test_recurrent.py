@@ -21,7 +21,8 @@ SHAPE = (4, 2, 3, 5)
 
 
 def asked(kind="lstm", shape=SHAPE, mode="training", subjects=ON_CPU, **fields):
-    return RecurrentCase(kind, shape, mode=mode, implementations=subjects, **{"rounds": 6} | fields)
+    fields = {"rounds": 6, "processes": 1} | fields
+    return RecurrentCase(kind, shape, mode=mode, implementations=subjects, **fields)
 
 
 def quick(*arguments, **fields):
@@ -180,7 +181,7 @@ def test_held_memory_counts_storages_that_are_kept_from_call_to_call():
         (lambda: measure(asked(mode="train")), "mode: .*did you mean 'training'"),
         (lambda: measure(asked(subjects=("our",))), "subjects: .*did you mean 'ours'"),
         (lambda: measure(asked(shape=(4, 2, 3))), r"four positive integers T, .* got \(4, 2, 3\)"),
-        (lambda: measure(asked(rounds=5)), "rounds: expected at least 6"),
+        (lambda: measure(asked(rounds=5, processes=1)), "rounds: expected at least 6"),
         (lambda: plan(kind="lstn"), "kind: .*did you mean 'lstm'"),
         (lambda: plan(mode="inferense"), "mode: .*did you mean 'inference'"),
         (lambda: plan(subjects="torch,skript"), "subjects: .*did you mean 'script'"),

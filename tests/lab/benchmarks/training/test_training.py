@@ -33,7 +33,7 @@ def small(monkeypatch):
 
 
 def asked(model="mlp", subjects=("none", "layer/torch"), shape=None, **fields):
-    fields = {"rounds": 6, "copies": 2, "implementations": subjects} | fields
+    fields = {"rounds": 12, "processes": 1, "implementations": subjects} | fields
     return TrainingCase(model, shape or SMALL[model], **fields)
 
 
@@ -149,12 +149,15 @@ def test_times_are_ratios_to_the_same_model_without_norms(monkeypatch):
     assert layer.peak_memory > none.peak_memory > 0
 
 
-def test_every_copy_is_made_anew(monkeypatch):
-    made, subject = [], SUBJECTS["mlp"]["none"]
-    counted = replace(subject, make=lambda shape: made.append(shape) or subject.make(shape))
-    monkeypatch.setitem(SUBJECTS["mlp"], "none", counted)
-    quick(subjects=("none",), copies=3)
-    assert len(made) == 3 + 2 * 2  # the gate makes two, before and after
+def test_on_a_cpu_several_processes_measure(counted):
+    brief = {"processes": 6, "rounds": 1, "sample_seconds": 1e-4}
+    none, layer = asked(**brief).measured()
+    assert (none.status, layer.status) == (MEASURED, MEASURED)
+    assert len(none.samples) == len(layer.samples) == 6
+    ratios = sorted(b / a for a, b in zip(none.samples, layer.samples, strict=True))
+    assert (layer.ratio_low, layer.ratio_high) == (ratios[0], ratios[-1])
+    assert layer.ratio == pytest.approx(sum(ratios[2:4]) / 2)
+    assert layer.peak_memory > none.peak_memory > 0
 
 
 def test_one_case_has_no_batch_normalization_and_a_cpu_no_kernel():
@@ -174,15 +177,19 @@ def measured(monkeypatch, counted):
         chosen = {name: SUBJECTS[model][name] for name in ("none", *names)}
         monkeypatch.setitem(SUBJECTS, model, chosen)
     real = case.plan
-    quick = {"rounds": 6, "copies": 1, "sample_seconds": 1e-6}
+    quick = {"rounds": 6, "processes": 1, "sample_seconds": 1e-6}
     monkeypatch.setattr(training, "plan", lambda *a, **options: real(*a, **options | quick))
     return counted
 
 
-def test_other_copies_are_measured_again(measured):
-    for copies in (1, 2, 2):
-        list(run(case.plan("mlp", "cpu", profile="mine", rounds=6, copies=copies)))
-    assert [one.copies for one in measured] == [1, 2]
+def test_by_other_processes_it_is_measured_again(measured, monkeypatch):
+    monkeypatch.setattr(
+        case, "measure_apart", lambda one, _: Case.measured(replace(one, processes=1))
+    )
+    for processes in (1, 7, 7):
+        list(run(case.plan("mlp", "cpu", profile="mine", rounds=6, processes=processes)))
+    assert [one.processes for one in measured] == [1, 7]
+    assert len(training.recorded("mine")) == 2
 
 
 def test_records_and_table_say_what_was_measured(measured):
