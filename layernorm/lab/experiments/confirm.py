@@ -151,7 +151,7 @@ def confirm(
             answers.append(Answer(arm, problem=f"{failure.reason} (log: {failure.log})"))
             continue
         new = outcome.done[config.key()]
-        commits[arm] = new.environment["commit"]
+        commits[arm] = new.environment["commit"] or "unknown"
         answers.append(_compared(sweep.compared, there, old, new))
     if before is not None:
         other = {a.arm: chosen[a.arm][0] for a in answers if a.off is not None}

@@ -3,7 +3,6 @@
 import math
 from inspect import getclosurevars, unwrap
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import pandas
@@ -347,23 +346,3 @@ def test_levels_of_one_experiment_count_each_other(made):
     for level in levels.LEVELS[-2:]:
         runs.values |= {(arm, level.metric): 0.1 for arm in level.arms}
         assert "99.58% intervals" in claims.decide(level.id).evidence
-
-
-def test_the_times_of_an_update_decide_by_their_range_over_batch_sizes(monkeypatch):
-    def runs(*ratios):
-        pairs = zip(("", "-4", "-1"), ratios, strict=True)
-        seconds = {f"{arm}{n}": s for n, r in pairs for arm, s in (("none", 2.0), ("layer", 2 * r))}
-        monkeypatch.setattr(
-            "layernorm.lab.records.runs",
-            lambda *asked: [
-                SimpleNamespace(config={"arm": arm}, timing={"seconds_per_update": s})
-                for arm, s in seconds.items()
-            ],
-        )
-        return claims.decide("slower-per-update/mnist").verdict
-
-    assert runs(1.06, 1.2, 1.3) == "supported here"
-    assert runs(0.96, 1.0, 1.04) == "no difference here"
-    assert runs(0.8, 0.9, 0.94) == "opposite here"
-    assert runs(0.9, 1.0, 1.04) == "not better here"
-    assert runs(0.99, 1.07, 1.08) == "inconclusive"

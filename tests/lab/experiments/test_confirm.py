@@ -1,5 +1,6 @@
 """Published runs are confirmed by fresh ones: the same bits, or less than a tenth of a margin."""
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 from layernorm.cli import app
 from layernorm.lab import records
 from layernorm.lab.analysis.curves import over_seconds
-from layernorm.lab.experiments import run
+from layernorm.lab.experiments import earlier, run
 from layernorm.lab.experiments import sweep as engine
 from layernorm.lab.experiments.confirm import confirm
 from layernorm.lab.experiments.contrasts import less
@@ -210,6 +211,58 @@ def test_a_diverged_run_is_far_from_one_that_is_not(publish):
     publish("plain", lambda record: older(record, float("inf")))
     assert not any(answered(confirm("toy", "plain")).values())
     assert stale()
+
+
+@pytest.fixture
+def made_before(monkeypatch, tmp_path):
+    """The code before makes the toy's runs, too: as they are now, or with another result."""
+
+    def makes(change=lambda record: record):
+        def runs(checkout, configs, profile, root, *_):
+            made = {config.key(): run.train(config, save=False) for config in configs}
+            return {key: change(record) for key, record in made.items()}
+
+        monkeypatch.setattr(earlier, "runs", runs)
+        return tmp_path
+
+    return makes
+
+
+def test_on_another_processor_the_code_before_is_run_beside(publish, made_before):
+    """Bits differ from those published, and not from those that the code before gives here."""
+    publish("plain", lambda record: older(record, 0.5))
+    assert not any(answered(confirm("toy", "plain")).values())
+    answers = confirm("toy", "plain", before=made_before())
+    assert [str(answer) for answer in answers] == [
+        f"{arm}, seed 0: confirmed, the same bits as the earlier code on the same machine"
+        for arm in ("none", "layer", "batch")
+    ]
+    assert stale() == set()
+    (said,) = {run.confirmed["difference"] for run in published("toy", "plain")}
+    assert said == "same bits as the earlier code on the same machine"
+
+
+def test_code_before_that_gives_other_bits_confirms_nothing(publish, made_before):
+    publish("plain", lambda record: older(record, 0.5))
+    answers = confirm("toy", "plain", before=made_before(lambda record: older(record, 1e-9)))
+    assert not any(answered(answers).values())
+    assert all(answer.off for answer in answers)
+    assert stale()
+
+
+def test_another_code_before_than_the_published_runs_confirms_nothing(publish, made_before):
+    publish("plain", lambda record: older(record, 0.5))
+    answers = confirm("toy", "plain", before=made_before(lambda _: None))
+    assert not any(answered(answers).values())
+    assert "is not of the code in" in str(answers[0])
+    assert stale()
+
+
+def test_outside_of_a_checkout_the_commit_is_unknown(publish, monkeypatch):
+    monkeypatch.setattr(sys.modules["layernorm.lab.records.environment"], "_commit", lambda: None)
+    publish("plain")
+    assert all(answered(confirm("toy", "plain")).values())
+    assert {run.confirmed["commit"] for run in published("toy", "plain")} == {"unknown"}
 
 
 def test_it_goes_on_where_it_was_interrupted(publish, trained, monkeypatch):

@@ -229,8 +229,8 @@ def origin(benchmark: str, profile: str) -> str:
 
 def _sampled(options: Mapping[str, Any]) -> str:
     """How often was measured, in words."""
-    several = options.get("processes", 1) > 1
-    return f"{options['processes']} processes of " * several + f"{options['rounds']} rounds"
+    processes = options.get("processes", 1)
+    return f"{f'{processes} processes of ' if processes > 1 else ''}{options['rounds']} rounds"
 
 
 def write_json(rows: Iterable[Row], path: Path) -> None:

@@ -32,7 +32,7 @@ EXACT = 1e-9  # error allowed in float64, relative to each element or the root m
 ROUNDED = 1e-2  # in float32, of a gradient's length: a ReLU's input may round to its other side
 LARGE = (784, 1000, 1000, 10)
 SHAPES: dict[str, tuple[Shape, ...]] = {
-    "mlp": ((128, *LARGE), (4, *LARGE)),
+    "mlp": ((128, *LARGE), (4, *LARGE), (1, *LARGE)),
     "digits": ((128, 64, 128, 128, 10), (4, 64, 128, 128, 10), (1, 64, 128, 128, 10)),
     "lstm": ((50, 32, 128, 128), (50, 4, 128, 128)),
     "engine": ((128, *LARGE), (4, *LARGE)),

@@ -118,7 +118,8 @@ def test_claims_follow_the_record():
         ({"shapes": "1,2,3"}, "four positive integers T,B,I,H"),
         ({"subjects": "our"}, "subjects: expected one of ours packed"),
         ({"threads": 0}, "threads: expected 1 to"),
-        ({"rounds": 5}, "rounds: expected at least 6"),
+        ({"rounds": 5, "processes": 1}, "rounds: expected at least 6"),
+        ({"processes": 3}, "processes: expected 1, or at least 6"),
     ],
 )
 def test_words_that_are_refused(words, message):

@@ -13,6 +13,7 @@ from layernorm import functional, kernels
 from layernorm.cli import app
 from layernorm.lab.benchmarks import training
 from layernorm.lab.benchmarks.measure import MEASURED, measure, run
+from layernorm.lab.benchmarks.measure.case import Case
 from layernorm.lab.benchmarks.measure.timing import CpuTimer
 from layernorm.lab.benchmarks.training import SUBJECTS, TrainingCase, case, subjects
 
@@ -183,13 +184,16 @@ def measured(monkeypatch, counted):
 
 
 def test_by_other_processes_it_is_measured_again(measured, monkeypatch):
-    monkeypatch.setattr(
-        case, "measure_apart", lambda one, _: Case.measured(replace(one, processes=1))
-    )
+    def apart(one, _):
+        options = {"processes": one.processes}
+        rows = Case.measured(replace(one, processes=1))
+        return [replace(row, options=row.options | options) for row in rows]
+
+    monkeypatch.setattr(case, "measure_apart", apart)
     for processes in (1, 7, 7):
         list(run(case.plan("mlp", "cpu", profile="mine", rounds=6, processes=processes)))
-    assert [one.processes for one in measured] == [1, 7]
-    assert len(training.recorded("mine")) == 2
+    assert len(measured) == 2
+    assert [row.options["processes"] for row in training.recorded("mine")] == [7, 7]
 
 
 def test_records_and_table_say_what_was_measured(measured):
