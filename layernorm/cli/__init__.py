@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import metadata
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -33,8 +34,25 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # an error is a line of text, not a box
-    help="Layer normalization: claims and their verdicts, records of runs, data, this machine.",
 )
+
+
+def _version(asked: bool) -> bool:
+    if asked:
+        typer.echo(f"layernorm {metadata.version('layernorm')}")
+        raise typer.Exit
+    return asked
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it, and end.")
+    ] = False,
+) -> None:
+    """Layer normalization: claims and their verdicts, records of runs, data, this machine."""
+
+
 app.command()(claims.claims)
 app.command()(challenge.challenge)
 app.add_typer(records.app, name="records")

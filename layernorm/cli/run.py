@@ -31,7 +31,9 @@ Threads = Annotated[int, typer.Option(help="Of each run; other numbers give othe
 def run(
     name: Name,
     profile: Annotated[str, typer.Option(help="book, standard or paper.")] = "book",
-    arm: Annotated[str, typer.Option(help="What is compared; plain arms are methods.")] = "layer",
+    arm: Annotated[
+        str | None, typer.Option(help="What is compared. Default: layer, or the first with norms.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of every random number in the run.")] = 0,
     sets: Sets = None,
     device: Device = "auto",
@@ -49,7 +51,7 @@ def run(
 
     use_threads(threads)
     device_of(device)
-    config = configuration(name, profile, arm, seed, sets or [])
+    config = configuration(name, profile, arm or usual_arm(name, profile), seed, sets or [])
     with started(device) as workers:
         if workers.rank == 0:
             _first(config, device, fresh, workers)
@@ -84,13 +86,34 @@ def _first(config: Config, device: str, fresh: bool, workers: Workers) -> None:
     typer.echo(f"record: {path}")
 
 
+def usual_arm(name: str, profile: str) -> str:
+    """The arm that is run if none is named."""
+    from layernorm.lab.experiments import get
+
+    arms = get(name).profile(profile).arms
+    with_norms = [arm for arm in arms if get(name).config(profile, arm, 0).options.method != "none"]
+    return "layer" if "layer" in arms else (with_norms or list(arms))[0]
+
+
+def assigned(sets: list[str]) -> dict[str, object]:
+    """Options that `--set` names, none of which has an argument of its own."""
+    from layernorm.lab.experiments import options
+
+    values = options.assigned(sets)
+    for name in ("profile", "arm", "seed", "seeds", "method"):
+        if name in values:
+            way = "choose another arm" if name == "method" else f"give it as --{name}"
+            raise ValueError(f"--set takes options of the experiment, got {name}; {way}")
+    return values
+
+
 def configuration(name: str, profile: str, arm: str, seed: int, sets: list[str]) -> Config:
     """The run that the arguments name, at its tuned learning rate unless they set one."""
-    from layernorm.lab.experiments import get, options
+    from layernorm.lab.experiments import get
     from layernorm.lab.experiments.checkpoint import say
     from layernorm.lab.experiments.planning import Sweep, finished
 
-    values = options.assigned(sets)
+    values = assigned(sets)
     config = get(name).config(profile, arm, seed, **values)
     if "learning_rate" in values:
         return config

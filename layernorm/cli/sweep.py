@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layernorm.cli.run import Device, Name, Sets, Threads
+from layernorm.cli.run import Device, Name, Sets, Threads, assigned
 from layernorm.cli.text import integers, print_table, words
 
 if TYPE_CHECKING:
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 def sweep(
     name: Name,
-    profile: Annotated[str, typer.Option(help="book, standard or paper.")] = "standard",
+    profile: Annotated[
+        str | None, typer.Option(help="book, standard or paper. Default: standard if it has one.")
+    ] = None,
     arms: Annotated[str | None, typer.Option(help="With commas. Default: the plan's.")] = None,
     seeds: Annotated[str | None, typer.Option(help="With commas. Default: the plan's.")] = None,
     sets: Sets = None,
@@ -41,14 +43,16 @@ def sweep(
 ) -> None:
     """Tune the arms of an experiment, run them over the seeds, compare them.
 
-    What is done already is skipped; a run that fails is reported and the others finish. Several
+    What is done already, here or in the package, is skipped and counted; a run that fails is
+    reported and the others finish. Several
     sweeps in one folder share their runs. `layernorm experiments NAME` shows arms and options.
     """
-    from layernorm.lab.experiments import report
-    from layernorm.lab.experiments.options import assigned
+    from layernorm.lab.experiments import get, report
     from layernorm.lab.experiments.planning import Sweep
 
     numbers = integers("seeds", seeds)
+    if profile is None:
+        profile = "standard" if "standard" in get(name).profiles else "book"
     plan = Sweep(name, profile, words(arms), numbers, assigned(sets or []))
     if time is None:
         time = cluster is None
@@ -118,7 +122,11 @@ def _carried_out(
             say(f"stopped after {ended} runs, which are kept; the same command goes on, those that "
                 "were at work from their last checkpoints")  # fmt: skip
             raise
-    old = [run for run in plan.runs(outcome.done) if records.stale(run)]
+    used = plan.runs(outcome.done)
+    published = [run for run in used if not records.path(run.config).exists()]
+    if published:
+        say(f"{len(published)} of {len(used)} runs are published ones of this package")
+    old = [run for run in used if records.stale(run)]
     if old:
         say(f"{len(old)} runs were made before the code they depend on changed; --anew makes them "
             "again")  # fmt: skip

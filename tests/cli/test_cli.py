@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,11 @@ def test_progress_is_shown_on_a_terminal_alone():
     assert (piped.returncode, piped.stderr) == (0, b"")
 
 
+def test_the_version_is_told():
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"layernorm {metadata.version('layernorm')}\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -185,7 +191,7 @@ def test_progress_is_shown_on_a_terminal_alone():
         (("data", "verify", "mnist"), "fetch it with: layernorm data fetch mnist"),
         (("bench", "recurrent", "--kind", "ltsm"), "got 'ltsm'; did you mean 'lstm'?"),
         (("bench", "recurrent", "--shapes", "1,2,3"), "four positive integers T,B,I,H"),
-        (("bench", "recurrent", "--rounds", "5"), "expected at least 6"),
+        (("bench", "recurrent", "--processes", "5"), "expected 1, or at least 6"),
         (("bench", "recurrent", "--huge-pages", "yes"), "expected one of off, on, both"),
         (("bench", "recurrent", "--profile", "My"), "must be lower-case letters"),
         (("bench", "compile", "--subjects", "our"), "expected one of ours, ours packed"),

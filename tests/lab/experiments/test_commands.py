@@ -10,7 +10,7 @@ from lab.experiments import toy_experiment
 from typer.testing import CliRunner
 
 from layernorm.cli import app
-from layernorm.cli.run import configuration
+from layernorm.cli.run import configuration, usual_arm
 from layernorm.lab import experiments, records
 from layernorm.lab.experiment_names import NAMES
 from layernorm.lab.experiments import get, lock, options, report, timing
@@ -144,6 +144,9 @@ def test_an_arm_that_the_profile_leaves_out_can_be_run():
         (("sweep", "toy", "--profile", "book", "--workers", "0"), "workers must be at least 1"),
         (("sweep", "toy", "--profile", "book", "--threads", "0"), "threads must be at least 1"),
         (("sweep", "toy", "--profile", "stendard"), "unknown profile 'stendard'"),
+        ((*RUN, "--set", "seed=3"), "--set takes options of the experiment, got seed; give it as "),
+        ((*RUN, "--set", "method=rms"), "got method; choose another arm"),
+        (("sweep", "toy", "--set", "profile=plain"), "got profile; give it as --profile"),
     ],
 )
 def test_what_cannot_be_run_is_one_line_and_exit_code_1(arguments, message):
@@ -179,6 +182,36 @@ def test_a_sweep_ends_with_the_table_of_arms_and_verdicts(here):
     again = layernorm(*SWEEP, "--set", "updates=12", "--no-time")
     rows = [line.split("3 of 3")[0] for line in again.stdout.splitlines()]
     assert rows == [line.split("3 of 3")[0] for line in result.stdout.splitlines()]
+
+
+def test_a_sweep_counts_the_runs_that_are_published(here):
+    layernorm(*SWEEP, "--no-time")
+    for own in records.publish([records.path(run.config) for run in records.runs("toy", "book")]):
+        assert own.exists()
+    assert "published" not in layernorm(*SWEEP, "--no-time").stderr
+    for seed in (0, 1):
+        records.path(
+            next(
+                r
+                for r in records.runs(
+                    "toy",
+                    "book",
+                )
+                if r.config["seed"] == seed
+            ).config
+        ).unlink()
+    assert "2 of 6 runs are published ones of this package" in layernorm(*SWEEP, "--no-time").stderr
+
+
+def test_what_is_run_if_nothing_is_named(here, monkeypatch):
+    """The arm `layer`, else the first with norms; the profile `standard`, else `book`."""
+    assert usual_arm("toy", "book") == "layer"
+    assert usual_arm("adding", "book") == "paper"
+    swept = []
+    monkeypatch.setattr("layernorm.cli.sweep._carried_out", lambda plan, *_: swept.append(plan))
+    for name in ("toy", "mnist"):
+        assert layernorm("sweep", name).exit_code == 1  # there is no outcome
+    assert [plan.profile for plan in swept] == ["book", "standard"]
 
 
 def test_a_sweep_with_a_failure_reports_it_and_finishes_the_rest(here):
