@@ -52,6 +52,8 @@ def folders(tmp_path, monkeypatch):
 
 
 def pytest_configure():
+    # Runs that lie in ./runs make no difference, as in `make test`.
+    os.environ.setdefault("LAYERNORM_RUNS", str(FOLDER.parent / "_build" / "no-runs"))
     # Programs that tests start find the helpers in this folder, too.
     paths = [str(FOLDER), os.environ.get("PYTHONPATH")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

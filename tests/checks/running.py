@@ -52,6 +52,15 @@ def running_means_of_constants(f, _):
     assert var.abs().max() < 1e-12
 
 
+@check("instance_norm", "batch_norm")
+def running_statistics_carry_no_gradient(f, _):
+    """They are numbers that are kept: no graph hangs on them from batch to batch."""
+    mean, var = torch.zeros(4), torch.ones(4)
+    f(draw(3, 4, 5).float().requires_grad_(), mean, var, None, None, True)
+    assert not mean.requires_grad
+    assert not var.requires_grad
+
+
 @check("batch_norm")
 def hand_worked_batch_norm(f, _):
     """(1, 3): mean 2, biased variance 1 normalizes, unbiased variance 2 is remembered."""
