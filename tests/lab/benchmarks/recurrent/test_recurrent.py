@@ -341,7 +341,7 @@ VERDICTS = {  # ratio of ours, of the loop, of the loop without norms; verdicts 
     "fast": (0.9, 4.0, 2.0, "supported here", "supported here"),
     "slow": (1.5, 2.0, 2.5, "opposite here", "opposite here"),
     "alike": (1.0, 2.0, 2.0, "supported here", "no difference here"),
-    "between": (1.1, 2.2, 2.0, "inconclusive", "inconclusive"),
+    "between": (1.05, 2.1, 2.0, "inconclusive", "inconclusive"),
 }
 
 
