@@ -44,8 +44,8 @@ def sweep(
     """Tune the arms of an experiment, run them over the seeds, compare them.
 
     What is done already, here or in the package, is skipped and counted; a run that fails is
-    reported and the others finish. Several
-    sweeps in one folder share their runs. `layernorm experiments NAME` shows arms and options.
+    reported and the others finish. Several sweeps in one folder share their runs.
+    `layernorm experiments NAME` shows arms and options.
     """
     from layernorm.lab.experiments import get, report
     from layernorm.lab.experiments.planning import Sweep
