@@ -10,6 +10,7 @@ from layernorm.lab.benchmarks.measure.case import (
     measure,
 )
 from layernorm.lab.benchmarks.measure.resume import Plan, recorded, run
+from layernorm.lab.benchmarks.measure.row import quotient
 from layernorm.lab.benchmarks.measure.table import Table
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Table",
     "Trial",
     "measure",
+    "quotient",
     "recorded",
     "run",
 ]

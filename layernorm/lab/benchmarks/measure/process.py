@@ -77,7 +77,7 @@ def ask(case: Case, question: str, variables: Mapping[str, str], *arguments: Any
 
 def row_from(document: dict[str, Any]) -> Row:
     """A row from its JSON form, `dataclasses.asdict`."""
-    lists = {name: tuple(document[name]) for name in ("shape", "samples")}
+    lists = {name: tuple(document[name]) for name in ("shape", "samples", "ratios")}
     return Row(**document | lists)
 
 

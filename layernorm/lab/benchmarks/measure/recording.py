@@ -19,6 +19,7 @@ from layernorm.lab.benchmarks.measure.row import MEASURED, Row, with_roof
 from layernorm.lab.records import Record
 
 TIMES = ("seconds", "p20", "p80", "host", "ratio", "ratio_low", "ratio_high", "bandwidth", "roof")
+RATIO = "ratio_of_process_"  # and its number
 SIZES = ("peak_memory", "held_memory", "resident_memory")
 PEERS = (
     *("liger-kernel", "apex", "transformer-engine", "quack-kernels", "flash-attn"),
@@ -66,7 +67,8 @@ def record_of(row: Row, profile: str, depends_on: Sequence[Any] = ()) -> Record:
     final = {"error": math.inf if row.error is None else row.error}
     final |= {} if row.traffic is None else {"bytes": row.traffic}
     timing = {name: getattr(row, name) for name in TIMES + SIZES if getattr(row, name) is not None}
-    timing |= {name: float(f"{timing[name]:.6g}") for name in TIMES if name in timing}
+    timing |= {f"{RATIO}{n}": ratio for n, ratio in enumerate(row.ratios)}
+    timing = {n: value if n in SIZES else float(f"{value:.6g}") for n, value in timing.items()}
     made = records.new(configuration(row, profile), {"final": final}, timing, depends_on=depends_on)
     here = made.environment
     versions = here["versions"] | _versions()
@@ -78,6 +80,7 @@ def from_record(record: Record) -> Row:
     config, options = record.config, dict(record.config["options"])
     fields = {name: options.pop(name) for name in ("mode", "dtype", "device", "baseline")}
     status, final = options.pop("status", MEASURED), record.result["final"]
+    ratios = [name for name in record.timing if name.startswith(RATIO)]
     row = Row(
         benchmark=config["experiment"].removeprefix("bench_"),
         method=config["method"],
@@ -88,8 +91,9 @@ def from_record(record: Record) -> Row:
         error=None if math.isinf(final["error"]) else final["error"],
         traffic=final.get("bytes"),
         options=options,
+        ratios=tuple(record.timing[f"{RATIO}{n}"] for n in range(len(ratios))),
         **fields,
-        **record.timing,
+        **{name: value for name, value in record.timing.items() if name not in ratios},
     )
     return with_roof(row)
 

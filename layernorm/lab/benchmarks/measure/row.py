@@ -24,8 +24,8 @@ class Row:
     definition), "failed: …" (it raised) or "crashed: …" (with the process); all but the first have
     no times. `ratio` is the median of the ratios to `baseline` within each round, `ratio_low` and
     `ratio_high` are its 95% interval; of several processes each counts once, with the median of its
-    rounds. `bandwidth` is `traffic` (the byte model) over the median time, `roof` the measured copy
-    bandwidth, `fraction` their quotient.
+    rounds (`ratios`). `bandwidth` is `traffic` (the byte model) over the median time, `roof` the
+    measured copy bandwidth, `fraction` their quotient.
     `error` is the largest error against the definition as a fraction of what the gate allows.
     `host` is how long the CPU takes to queue a call on a GPU; `options["launches"]` is "included"
     where that could not be kept out of the time. `held_memory` is what a forward pass leaves for
@@ -60,6 +60,7 @@ class Row:
     resident_memory: int | None = None
     note: str = ""
     samples: tuple[float, ...] = ()
+    ratios: tuple[float, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -92,7 +93,21 @@ def times(samples: Samples, reference: Samples | None) -> dict[str, Any]:
         found = [median(one) for one in ratios] if len(ratios) > 1 else ratios[0]
         low, high = median_interval(found)
         times |= {"ratio": median(found), "ratio_low": low, "ratio_high": high}
+        times |= {"ratios": tuple(found)} if len(ratios) > 1 else {}
     return times
+
+
+def quotient(one: Row, other: Row) -> tuple[float, float, float]:
+    """Times of one implementation over another's of the same case: median and 95% interval.
+
+    Within each process, where what slowed one slowed the other; from the ends of both intervals,
+    which is wider, where there was one process.
+    """
+    if not (one.ratios and other.ratios):
+        low, high = one.ratio_low / other.ratio_high, one.ratio_high / other.ratio_low
+        return one.ratio / other.ratio, low, high
+    found = [a / b for a, b in zip(one.ratios, other.ratios, strict=True)]
+    return median(found), *median_interval(found)
 
 
 def with_roof(row: Row) -> Row:

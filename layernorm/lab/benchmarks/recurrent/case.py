@@ -228,7 +228,7 @@ class Run:
     @property
     def owes(self) -> tuple[Any, ...]:
         """Runs of which this is the same must give the same values."""
-        return (self.subject.definition,)
+        return self.subject.definition, *(name for name, _ in self.module.named_parameters())
 
     @property
     def given(self) -> tuple[Tensor, Tensor]:

@@ -53,8 +53,9 @@ def ln_gru(x: Tensor, weight_ih_l0, weight_hh_l0, bias_ih_l0, **norms: Tensor) -
     return torch.stack(outputs)
 
 
-def lstm(x: Tensor, weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0) -> Tensor:
-    """The LSTM without norms, eqs. (17)-(19) with h' = o tanh(c'): what `nn.LSTM` computes."""
+def lstm(x: Tensor, weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0=None) -> Tensor:
+    """The LSTM without norms, eqs. (17)-(19) with h' = o tanh(c'): what `nn.LSTM` computes;
+    its second bias may be left out."""
     h = c = x.new_zeros(x.shape[1], weight_hh_l0.shape[1])
     outputs = []
     for x_t in x:
@@ -66,8 +67,9 @@ def lstm(x: Tensor, weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0) -> Tenso
     return torch.stack(outputs)
 
 
-def gru(x: Tensor, weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0) -> Tensor:
-    """The GRU without norms, reset after the product: what `nn.GRU` computes."""
+def gru(x: Tensor, weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0=None) -> Tensor:
+    """The GRU without norms, reset after the product: what `nn.GRU` computes; its second bias
+    may be left out."""
     h = x.new_zeros(x.shape[1], weight_hh_l0.shape[1])
     outputs = []
     for x_t in x:

@@ -59,11 +59,12 @@ def _looped(loop: loops.Loop, gates: int, names: str, compiled: bool = False) ->
 _NORMS = "ln_ih_weight ln_ih_bias ln_hh_weight ln_hh_bias"
 _CARRIED = f"weight_ih weight_hh {_NORMS} ln_c_weight ln_c_bias"
 _GRU = f"weight_ih weight_hh bias_ih {_NORMS}"
-_PLAIN = "weight_ih weight_hh bias_ih bias_hh"
+_PLAIN = "weight_ih weight_hh bias_ih"
 # "loop" is what people write, "script" the same compiled by TorchScript, "plain loop" a loop
-# without norms, written alike: what the norms themselves cost in a loop. "no gate norms" is our C++
-# without the norms over the gates, 8H of the 9H numbers that it normalizes in a row and step; the
-# norm of the cell stays, since the C++ has no form without it, nor one of the GRU without norms.
+# without norms, written alike, with one bias (the norms have their own): what the norms themselves
+# cost in a loop. "no gate norms" is our C++ without the norms over the gates, 8H of the 9H numbers
+# that it normalizes in a row and step; the norm of the cell stays, since the C++ has no form
+# without it, nor one of the GRU without norms.
 # Peers stand in the same table: a record depends on the row that it measured alone.
 SUBJECTS: dict[str, dict[str, Subject]] = {
     "lstm": {
