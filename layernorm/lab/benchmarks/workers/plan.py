@@ -33,7 +33,7 @@ def plan(what: str | None = None, quick: bool = False, profile: str | None = Non
         ValueError: naming the option, what was expected, what came and what was probably meant.
     """
     names = some_of("what", what, WHAT, WHAT)
-    few = {"rounds": 6} if quick else {}
+    few = {"rounds": 6, "processes": 1} if quick else {}
     cases = {
         "updates": [
             UpdatesCase("digits", shape, profile=profile, **few) for shape in updates.SHAPES

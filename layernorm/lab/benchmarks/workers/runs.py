@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from layernorm.lab import records
-from layernorm.lab.benchmarks.measure.case import Case, Trial
+from layernorm.lab.benchmarks.measure.case import Case, Row, Trial
 from layernorm.lab.benchmarks.measure.gate import Verdict
+from layernorm.lab.benchmarks.measure.process import measure_apart
 from layernorm.lab.benchmarks.measure.words import one_of
 from layernorm.lab.experiments import run, sweep
 from layernorm.lab.experiments.planning import Sweep
+from layernorm.lab.experiments.studies import batch_size
 
 ALONE = "alone"  # one after another in this process, without a sweep
 RUNS = 16
@@ -101,12 +103,13 @@ def here() -> tuple[str, ...]:
 @dataclass(frozen=True)
 class RunsCase(Case):
     """A sweep of `shape[0]` runs of one update each, by executors of one or two processes that are
-    there already; `alone` makes the same runs without a sweep. All must give the same results, bit
-    for bit. Times are those of the whole sweep."""
+    there already, each measuring process having its own; `alone` makes the same runs without a
+    sweep. All must give the same results, bit for bit. Times are those of the whole sweep."""
 
     mode: str = "sweep"
-    rounds: int = 7
+    rounds: int = 3
     sample_seconds: float = 0.1
+    processes: int = 10
     opened: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     MODES: ClassVar[tuple[str, ...]] = ("sweep",)
@@ -126,6 +129,12 @@ class RunsCase(Case):
     @property
     def threads(self) -> int:
         return 1
+
+    def depends_on(self, name: str) -> tuple[Any, ...]:
+        return *super().depends_on(name), f"{batch_size.__name__}.EXPERIMENT"
+
+    def measured(self) -> list[Row]:
+        return super().measured() if self.processes == 1 else measure_apart(self, {})
 
     def method(self, name: str) -> str:
         return "none"

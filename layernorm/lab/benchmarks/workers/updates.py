@@ -15,11 +15,13 @@ from torch import Tensor, nn
 
 from layernorm.lab.analysis import parallel
 from layernorm.lab.analysis.parallel import Crew, Group
-from layernorm.lab.benchmarks.measure.case import Case, Shape, Trial
+from layernorm.lab.benchmarks.measure.case import Case, Row, Shape, Trial
 from layernorm.lab.benchmarks.measure.gate import Verdict, relative_distance
+from layernorm.lab.benchmarks.measure.process import measure_apart
 from layernorm.lab.benchmarks.measure.words import one_of
-from layernorm.lab.experiments import checkpoint, get, run
+from layernorm.lab.experiments import checkpoint, run
 from layernorm.lab.experiments.data_parallel import Workers
+from layernorm.lab.experiments.studies.batch_size import EXPERIMENT
 
 CPU = torch.device("cpu")
 KINDS = {"none": "none", "layer": "layer", "batch": "batch", "synchronized": "batch"}  # methods
@@ -42,16 +44,15 @@ def parts_of(name: str) -> tuple[str, int]:
 def trainer_of(group: Group, name: str, shape: Shape, dtype: torch.dtype) -> Any:
     """A worker's trainer: the engine's own, on the task of the study `batch_size`."""
     kind, _ = parts_of(name)
-    experiment = get("batch_size")
     sizes = {"batch_size": shape[0], "hidden": shape[2:-1]}
-    config = experiment.config("book", f"{KINDS[kind]}-128", SEED, **sizes)
+    config = EXPERIMENT.config("book", f"{KINDS[kind]}-128", SEED, **sizes)
     with checkpoint.seeded(SEED, CPU):
-        task = experiment.task(config.options, SEED, CPU)
+        task = EXPERIMENT.task(config.options, SEED, CPU)
     task.model.to(dtype)
     task.parts = {part: (x.to(dtype), y) for part, (x, y) in task.parts.items()}
     if kind == "synchronized":
         task.model = parallel.synchronized(task.model, group)
-    trainer = run.Trainer(replace(experiment, task=lambda *_: task), config, CPU)
+    trainer = run.Trainer(replace(EXPERIMENT, task=lambda *_: task), config, CPU)
     return Workers(group.rank, group.size).share(trainer, SEED)
 
 
@@ -131,12 +132,14 @@ class UpdatesCase(Case):
     Implementations are kinds with numbers of workers: `none`, `layer`, `batch` (each worker's own
     statistics), `synchronized` (batch normalization by all workers'). The gradient must agree with
     that of one process in float64. Records also tell the collective operations of an update, their
-    bytes, and how far its gradient is `apart` from one worker's, as a share of that.
+    bytes, and how far its gradient is `apart` from one worker's, as a share of that. Each of the
+    measuring processes has workers of its own.
     """
 
     mode: str = "training"
-    rounds: int = 11
+    rounds: int = 3
     sample_seconds: float = 0.1
+    processes: int = 10
     crews: dict[int, Crew] = field(default_factory=dict, compare=False, repr=False)
 
     MODES: ClassVar[tuple[str, ...]] = ("training",)
@@ -156,6 +159,9 @@ class UpdatesCase(Case):
     @property
     def threads(self) -> int:
         return 1
+
+    def measured(self) -> list[Row]:
+        return super().measured() if self.processes == 1 else measure_apart(self, {})
 
     def method(self, name: str) -> str:
         return KINDS[parts_of(name)[0]]

@@ -7,8 +7,8 @@ import torch
 from lab.benchmarks.benching import CPU, FEW, GPU, Clock
 
 from layernorm.lab.benchmarks import measure as core
-from layernorm.lab.benchmarks.measure import byte_model, memory, process, roof
-from layernorm.lab.benchmarks.measure.row import times
+from layernorm.lab.benchmarks.measure import byte_model, memory, process, recording, roof
+from layernorm.lab.benchmarks.measure.row import quotient, times
 from layernorm.lab.benchmarks.measure.timing import CpuTimer
 from layernorm.lab.benchmarks.norms.case import Operation, OperationCase
 
@@ -79,12 +79,29 @@ def test_of_several_processes_each_counts_once():
     ours = [[k, k, 99.0] for k in (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6)]
     found = times(ours, theirs)
     assert (found["ratio"], found["ratio_low"], found["ratio_high"]) == (1.3, 1.0, 1.6)
+    assert found["ratios"] == (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6)
     assert len(found["samples"]) == 21
     assert times(ours, None).keys() == {"seconds", "p20", "p80", "samples"}
     with pytest.raises(ValueError, match="at least 6 rounds or processes, got 5"):
         times(ours[:5], theirs[:5])
     alone = times([[1.0, 2, 3, 4, 5, 6, 8]], [[1.0] * 7])
     assert (alone["ratio"], alone["ratio_low"], alone["ratio_high"]) == (4, 1, 8)
+
+
+def test_two_implementations_are_compared_within_each_process():
+    """What slows a process slows both; the ends of their intervals allow much more."""
+    fields = {"baselines": ("a",), "implementations": ("a",), "source": benchmark(a=cube)}
+    blank = OperationCase("cube", (10, 3), **fields).blank("a")
+    slowed = [[k, k] for k in (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6)]
+    one, other = (
+        replace(blank, **times([[cost * t for t in taken] for taken in slowed], [[1.0, 1.0]] * 7))
+        for cost in (2.0, 1.0)
+    )
+    assert quotient(one, other) == pytest.approx((2.0, 2.0, 2.0))
+    record = recording.record_of(one, "mine")
+    assert recording.from_record(record).ratios == pytest.approx(one.ratios)
+    alone = [replace(row, ratios=()) for row in (one, other)]
+    assert quotient(*alone) == pytest.approx((2.0, 2.0 / 1.6, 2.0 * 1.6))
 
 
 def test_other_processes_time_what_the_first_found_right(monkeypatch):

@@ -5,9 +5,11 @@ from itertools import product
 
 import pytest
 import torch
-from lab.benchmarks.benching import ticking
+from lab.benchmarks.benching import files, ticking
 from torch import nn
+from typer.testing import CliRunner
 
+from layernorm.cli import app
 from layernorm.lab import claims, records
 from layernorm.lab.benchmarks import packed
 from layernorm.lab.benchmarks.measure import measure, resume
@@ -64,6 +66,15 @@ def test_a_layer_that_counts_the_padding_is_wrong(monkeypatch):
     found = {row.implementation: row.status for row in measure(case, ticking())}
     assert found[PACKED].startswith("wrong: ")
     assert found[PADDED] == "measured"
+
+
+def test_the_command(folders):
+    words = ["bench", "packed", "--kind", "gru", "--shapes", "3,2,3,4", "--subjects", "ours packed"]
+    few = ["--threads", "1", "--rounds", "6", "--processes", "1", "--profile", "mine"]
+    done = CliRunner().invoke(app, words + few)
+    assert done.exit_code == 0, done.output
+    assert "gru 3,2,3,4" in done.output
+    assert len(files(folders / "runs" / "bench_packed" / "mine")) == 1
 
 
 def test_the_plan_is_of_both_kinds_and_thread_counts(monkeypatch):
