@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from layernorm.cli.text import print_table
+from layernorm.cli.text import print_error, print_table
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Data sets: what there is, fetch, verify."
@@ -37,11 +37,22 @@ def fetch_data(names: Names = None) -> None:
 
 @app.command("verify")
 def verify_data(names: Names = None) -> None:
-    """Check the hashes of what is here."""
+    """Check the hashes of what is here.
+
+    Without names, sets that were not fetched are only told; a named one that is not here, or a hash
+    that is another one, is an error once all have been looked at.
+    """
     from layernorm.lab import data
 
+    failed = False
     for name in names or data.DATASETS:
-        _print_found(name, data.verify(name))
+        try:
+            _print_found(name, data.verify(name))
+        except (ValueError, OSError, ModuleNotFoundError) as error:
+            absent = isinstance(error, FileNotFoundError) and not names
+            failed |= not absent
+            typer.echo(f"{error}") if absent else print_error(error)
+    raise typer.Exit(1 if failed else 0)
 
 
 def _print_found(name: str, found: Iterable[Any]) -> None:

@@ -11,7 +11,7 @@ from apart import python
 from typer.testing import CliRunner
 
 from layernorm.cli import app
-from layernorm.lab import claims, records
+from layernorm.lab import claims, data, records
 from layernorm.lab.benchmarks.measure import Row
 from layernorm.lab.claims import Finding
 
@@ -256,6 +256,23 @@ def test_data_is_listed_and_verified():
     assert rows[:4] == ["name", "digits", "mnist", "cifar10"]
     assert "digits: embedded has sha256 " in succeed("data", "verify", "digits")
     assert "digits: embedded has sha256 " in succeed("data", "fetch", "digits")
+
+
+def test_all_data_are_verified_whatever_is_absent(folders, monkeypatch, tmp_path):
+    """Sets that were not fetched are told; one of another content is an error, and the last ones
+    are looked at all the same."""
+    monkeypatch.setenv("LAYERNORM_DATA", str(tmp_path))
+    lines = succeed("data", "verify").splitlines()
+    assert [line.partition(":")[0] for line in lines] == list(data.DATASETS)
+    assert sum("fetch it with" in line for line in lines) == 2
+    last = lines[-1].partition(":")[0]
+    (tmp_path / "mnist").mkdir()
+    for file in data.DATASETS["mnist"].files:
+        (tmp_path / "mnist" / file.name).write_text("another")
+    result = layernorm("data", "verify")
+    assert result.exit_code == 1
+    assert "expected sha256" in result.stderr
+    assert result.stdout.splitlines()[-1].startswith(last)
 
 
 @pytest.fixture

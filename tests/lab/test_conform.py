@@ -215,6 +215,9 @@ def test_the_module_is_left_as_it_was():
         (["torch:float32"], "neither a torch.nn.Module nor a function"),
         (["torch.nn:LayerNorm", "--shape", "1,8"], "two cases"),
         (["torch.nn:LayerNorm", "--shape", "4,x"], "integers"),
+        (["torch.nn:LayerNorm", "--shape", ""], "shape must be integers with commas"),
+        (["torch.linalg:inv"], "fails on inputs of shape (4, 5, 8) in float64"),
+        (["torch.nn:GroupNorm", "--set", "num_groups=3"], "see --set"),
         (["torch.nn:AdaptiveAvgPool1d"], "expected an output of the input's shape"),
     ],
 )

@@ -58,13 +58,18 @@ def conform(module: nn.Module, shape: tuple[int, ...] = (4, 5, 8)) -> Report:
 
     Raises:
         ValueError: the shape has fewer than two dimensions, or fewer than two cases or units; the
-            module returns no tensor of the input's shape.
+            module fails, or returns no tensor of the input's shape.
     """
     module = copy.deepcopy(module)
     try:
         form = identify(module, shape)
     except Unknown as unknown:
         return Report(None, str(unknown), ())
+    except ValueError:
+        raise
+    except Exception as error:  # of any kind: it is somebody else's code
+        seen = f"{type(error).__name__}: {error}"
+        raise ValueError(f"it fails on inputs of shape {shape} in float64: {seen}") from error
     return Report(form, "", tuple(faults(module, form, shape)))
 
 
@@ -102,6 +107,9 @@ def _made(path: str, found: type[nn.Module], options: Mapping[str, Any], units: 
             return found(**options)
         except TypeError:
             raise ValueError(f"{path}({units}, ...) failed: {error}; see --set") from error
+    except Exception as error:  # of any kind, too
+        seen = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{path}({units}, ...) failed: {seen}; see --set") from error
 
 
 class _Function(nn.Module):

@@ -40,8 +40,9 @@ def faults(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fa
     for check in (_cases, _input, _strides, _affine, _gradient, _constant, _mean, _half, _overflow):
         try:
             yield from check(module, form, shape)
-        except (RuntimeError, TypeError) as error:  # torch's own, from inside the module
-            yield Fault(check.__doc__.split(".")[0], f"it raised {str(error).splitlines()[0]}")
+        except Exception as error:  # of any kind, from inside the module
+            seen = (str(error) or type(error).__name__).splitlines()[0]
+            yield Fault(check.__doc__.split(".")[0], f"it raised {seen}")
     module.double()
 
 
