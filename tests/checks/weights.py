@@ -17,6 +17,7 @@ def agrees_with_torch_for_every_dim(f, _):
             g = torch.norm_except_dim(v, 2, torch_dim).cos()
             assert_close(f(v, g, dim), torch._weight_norm(v, g, torch_dim), 1e-12)
     assert torch.equal(f(v, g.new_ones(4, 1)), f(v, g.new_ones(4, 1), 0))
+    assert torch.equal(f(v, g.new_ones(4, 1), -2), f(v, g.new_ones(4, 1), 0))
 
 
 @check("weight_norm")

@@ -64,6 +64,14 @@ PAIRS = [
     Pair(layernorm.WeightNormLinear, _torchs_weight_norm_linear, (5, 3), {}, (4, 5)),
     Pair(layernorm.WeightNormLinear, _torchs_weight_norm_linear, (5, 3, False), {}, (2, 4, 5)),
 ]  # fmt: skip
+if "bias" in inspect.signature(nn.GroupNorm).parameters:  # of torch 2.12 and later
+    PAIRS[-2:-2] = [
+        Pair(layernorm.GroupNorm, nn.GroupNorm, (2, 8), {"bias": False}, (3, 8, 2)),
+        Pair(
+            layernorm.InstanceNorm, nn.InstanceNorm1d, (4,), TRACKING | {"bias": False}, (3, 4, 5)
+        ),
+        Pair(layernorm.BatchNorm, nn.BatchNorm1d, (4,), {"bias": False}, (3, 4)),
+    ]
 NORMS = [pair for pair in PAIRS if pair.ours is not layernorm.WeightNormLinear]
 BACKENDS = ("auto", "torch", "reference")
 

@@ -241,25 +241,49 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(folders, monkeypatc
 
 
 KILL = """
-import os, signal, sys, time
+import os, signal, sys
 from layernorm.lab import records
+from layernorm.lab.records import files
 
 config = {"experiment": "none_such", "profile": "book", "arm": "a", "method": "layer", "seed": 0}
-n, seen = 30_000, 0
-curve = {"step": list(range(n)), "value": [0.123456789] * n}
-record = records.Record(config, {"curves": {"loss": curve}})
-turn = 0
-while turn < 12 or seen == 0:
-    turn += 1
+old, new = (
+    records.Record(config, {"curves": {"loss": {"step": list(range(2000)), "value": [v] * 2000}}})
+    for v in (1.0, 2.0)
+)
+write = files.write
+
+
+def killed(line):
+    left = line
+
+    def trace(frame, event, argument):
+        nonlocal left
+        left -= event == "line"
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    def traced(*arguments):
+        sys.settrace(trace)
+        write(*arguments)
+
     child = os.fork()
-    while child == 0:
-        records.save(record)
-    time.sleep(0.017 * turn)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    for found in records.runs('none_such'):
-        assert found == record
-        seen += 1
+    if child == 0:
+        files.write = traced
+        records.save(new)
+        os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+line, seen = 1, set()
+records.save(old)
+while killed(line):
+    [found] = records.runs("none_such")
+    seen.add((old, new).index(found))
+    records.save(old)
+    line += 1
+assert records.runs("none_such") == [new]
+assert line > 8 and seen == {0, 1}, (line, seen)
 """
 
 
@@ -298,7 +322,7 @@ def python(script: str, folder: Path) -> None:
 
 
 def test_a_killed_process_leaves_no_half_file(tmp_path):
-    """Killed at twelve moments while it writes 0.5 MB over and over: whole or absent."""
+    """Killed at every line of Python while it replaces a record: the old one or the new one."""
     python(KILL, tmp_path)
 
 
