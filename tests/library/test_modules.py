@@ -64,7 +64,7 @@ PAIRS = [
     Pair(layernorm.WeightNormLinear, _torchs_weight_norm_linear, (5, 3), {}, (4, 5)),
     Pair(layernorm.WeightNormLinear, _torchs_weight_norm_linear, (5, 3, False), {}, (2, 4, 5)),
 ]  # fmt: skip
-if "bias" in inspect.signature(nn.GroupNorm).parameters:  # of torch 2.12 and later
+if "bias" in inspect.signature(nn.GroupNorm).parameters:  # older versions of torch lack it
     PAIRS[-2:-2] = [
         Pair(layernorm.GroupNorm, nn.GroupNorm, (2, 8), {"bias": False}, (3, 8, 2)),
         Pair(

@@ -67,8 +67,9 @@ def no_significant_cost_per_step() -> Finding:
     kind="experiment",
     rule="record bench_recurrent, profile cpu: training step with ordinary pages, time of the loop "
     "with norms over that of the loop without, 95% interval of the median of the processes' "
-    "ratios; the loop without better by more than the margin, "
-    f"{MARGIN:.2f}, in logarithms, for LSTM and GRU on every shape",
+    "ratios (of a record of one process, from the ends of both loops' intervals); the loop "
+    f"without better by more than the margin, {MARGIN:.2f}, in logarithms, for LSTM and GRU on "
+    "every shape",
 )
 def slower_per_update() -> Finding:
     rows = training_steps()
