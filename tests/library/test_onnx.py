@@ -37,7 +37,9 @@ CELLS = {
     "gru": layernorm.LayerNormGRUCell,
     "rnn": layernorm.LayerNormRNNCell,
 }
-EPS = 0.125  # single precision holds it exactly, and a case whose units agree is not divided by less
+EPS = (
+    0.125  # single precision holds it exactly, and a case whose units agree is not divided by less
+)
 TIMES = {0: "length", 1: "batch"}
 BATCH = {0: "batch"}
 
@@ -279,7 +281,12 @@ def jobs() -> dict[str, Callable[[], None]]:
     positions = {0: "batch", 2: "position"}
     for name, module, form, axes in (
         ("LayerNorm", layernorm.LayerNorm(3, eps=EPS), (4, 2, 3), TIMES),
-        ("LayerNorm reference", layernorm.LayerNorm((2, 3), EPS, backend="reference"), (4, 2, 3), BATCH),
+        (
+            "LayerNorm reference",
+            layernorm.LayerNorm((2, 3), EPS, backend="reference"),
+            (4, 2, 3),
+            BATCH,
+        ),
         ("RMSNorm", layernorm.RMSNorm(3, eps=EPS), (4, 2, 3), TIMES),
         ("GroupNorm", layernorm.GroupNorm(2, 4, eps=EPS), (3, 4, 5), positions),
         ("InstanceNorm", layernorm.InstanceNorm(4, EPS, affine=True), (3, 4, 5), positions),
