@@ -42,6 +42,14 @@ if __name__ != "__main__":
         install_import_hook("layernorm", "typechecker.check")
 
 
+@pytest.fixture(autouse=True)
+def same_draws():
+    """Every test draws the same, alone or after others: torch starts from a seed of chance."""
+    import torch  # not above: `make` runs this file, too
+
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def folders(tmp_path, monkeypatch):
     """Own and published runs lie in folders of the test's own; there are none at first."""
