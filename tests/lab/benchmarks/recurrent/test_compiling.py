@@ -6,7 +6,9 @@ from itertools import product
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
+from layernorm.cli import app
 from layernorm.lab import claims, records
 from layernorm.lab.benchmarks import compiling
 from layernorm.lab.benchmarks.compiling import (
@@ -68,6 +70,16 @@ def test_what_was_recorded_is_not_measured_again(monkeypatch, tmp_path):
     [(_, again)] = run(plan(**ONE, profile="trial"), root=tmp_path)
     assert len(asked) == count == 6 * len(SUBJECTS)
     assert [row.seconds for row in again] == [row.seconds for row in first]
+
+
+def test_the_command(monkeypatch, folders):
+    answers(monkeypatch)
+    words = ["bench", "compile", "--kind", "gru", "--shapes", "3,4,5,6", "--rounds", "6"]
+    done = CliRunner().invoke(app, [*words, "--profile", "mine"])
+    assert done.exit_code == 0, done.output
+    assert "gru 3,4,5,6" in done.output
+    assert "35.0 [20.0, 50.0] graphs: 1" in done.output
+    assert len(records.runs("bench_compile", "mine")) == len(SUBJECTS)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
