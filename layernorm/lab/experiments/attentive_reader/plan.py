@@ -295,7 +295,7 @@ _STATEMENTS = (  # id, statement, favored arm, others, end of the name
 def _row(favored: str, other: str, of: str, claim: Said | None = None) -> Comparison:
     metric, margin = _OF[of]
     name = f"{favored} - {other}{of and ', '}{of}"
-    plateau = metric == SPEED  # runs stay at guessing until they suddenly fall
+    plateau = metric in (SPEED, ERROR)  # runs stay at guessing until they suddenly fall, if at all
     return Comparison(name, less(favored, other, metric), margin, claim, plateau=plateau)
 
 

@@ -79,7 +79,7 @@ GATES = (
 )
 
 
-def compared(study: str, task: str, margin: Margin, plateau: bool = False) -> Comparisons:
+def compared(study: str, task: str, margin: Margin) -> Comparisons:
     """`paper` against each other arm, on this task. Primary is what the abstract and section 7 of
     the paper and the summaries A, C and E say, faster than without, and its control; that the
     paper's form is the best place of the norms nobody says."""
@@ -95,7 +95,7 @@ def compared(study: str, task: str, margin: Margin, plateau: bool = False) -> Co
                     less("paper", other, "mean_test_loss"),
                     margin,
                     Said(f"{id}/{study}", statement.format(task)),
-                    plateau=plateau,
+                    plateau=True,  # a run stays at guessing until it suddenly falls
                 )
                 for id, (other, statement) in _STATEMENTS.items()
             ),
@@ -111,7 +111,6 @@ COMPARISONS = compared(
         *(0.01, "squared error", "the mean of the test loss over the curve"),
         "what a sixteenth of the budget, spent at guessing, adds to the mean",
     ),
-    plateau=True,  # a run stays at guessing until it suddenly falls
 )
 
 RATES = (1e-3, 3e-3, 1e-2, 3e-2)
