@@ -35,6 +35,7 @@ RULE = (
     "95% intervals of its exponent"
 )
 ALSO = f"{RULE}; the adversary: embeddings ten times as large"
+TERMS = "the blocks' terms, and not the embeddings, make most of the residual stream"
 
 
 def plain(branch, x):
@@ -73,7 +74,7 @@ def last_gradient_pre() -> Finding:
     return conditional(
         about(found, -0.5),
         about(large, -0.5),
-        "the blocks' terms, and not the embeddings, make most of the residual stream",
+        TERMS,
         f"The exponent of depth is {said(found)}; with embeddings ten times as large "
         f"{said(large)}.",
         exponent=found.mean,
@@ -104,25 +105,26 @@ def last_gradient_post() -> Finding:
     id="stream-grows-exponentially-if-norms-come-first",
     statement="With norms before each block the variance of the residual stream grows "
     "exponentially with depth, already at the start (Sun et al. 2025).",
-    rule=f"{RULE}, at 48 and at 32 units; from 8 to 32 blocks the variance's logarithm grows four "
-    "times as much as from 2 to 8 if it grows exponentially, as much if as a power; held if the "
-    "interval of this ratio lies above 2.5 at both sizes, else refuted",
+    rule=f"{RULE}, at 48 and at 32 units, and, the adversary, at 48 with embeddings a tenth as "
+    "large, which hide no growth; from 8 to 32 blocks the variance's logarithm grows four times as "
+    "much as from 2 to 8 if it grows exponentially, as much if as a power; held if the interval of "
+    "this ratio lies above 2.5 in all three, else refuted",
     # Mutant: no norms, and larger terms.
     sabotage=(BRANCH, lambda branch, x: x + 3 * branch.f(x)),
 )
 def stream_pre() -> Finding:
     seen = [
-        transformers.over_depth("layer", seeds=seeds(5), hidden=units)["stream"]
-        for units in (48, 32)
+        transformers.over_depth("layer", seeds=seeds(5), **options)["stream"]
+        for options in ({"hidden": 48}, {"hidden": 32}, {"embedding_std": 0.1})
     ]
     growth = [np.diff(np.log(one[:, ::2])) for one in seen]
     ratios = [interval(one[:, 1] / one[:, 0]) for one in growth]
     found = interval(transformers.exponents(seen[0]))
     return held(
         all(one.low > 2.5 for one in ratios),
-        f"The ratio is {said(ratios[0])} with 48 units and {said(ratios[1])} with 32; a power of "
-        f"depth gives 1, an exponential 4. With 48 units the variance grows as the power "
-        f"{said(found)} of depth.",
+        f"The ratio is {said(ratios[0])} with 48 units, {said(ratios[1])} with 32, and "
+        f"{said(ratios[2])} with embeddings a tenth as large; a power of depth gives 1, an "
+        f"exponential 4. With 48 units the variance grows as the power {said(found)} of depth.",
         ratio=ratios[0].mean,
         exponent=found.mean,
     )
@@ -132,18 +134,24 @@ def stream_pre() -> Finding:
     id="layernorm-scaling-slows-the-stream",
     statement="LayerNorm scaling makes the residual stream grow more slowly with depth (Sun et al. "
     "2025).",
-    rule=f"{RULE}; held if the interval of the difference of exponents, scaling less plain "
-    "Pre-LN, paired by seed, lies below -0.25; else refuted",
+    rule=f"{ALSO}; held if the interval of the difference of exponents, scaling less plain "
+    "Pre-LN, paired by seed, lies below -0.25, conditional if not for the adversary, else refuted",
     sabotage=(BRANCH, lambda branch, x: x + branch.f(branch.norm(x))),
 )
 def scaling_stream() -> Finding:
-    pair = [exponents(arm, "stream") for arm in ("layer/scaling", "layer")]
-    found = interval(pair[0] - pair[1])
-    return held(
+    pair, large = (
+        [exponents(arm, "stream", **options) for arm in ("layer/scaling", "layer")]
+        for options in ({}, ADVERSE)
+    )
+    found, other = (interval(one[0] - one[1]) for one in (pair, large))
+    return conditional(
         found.high < -0.25,
+        other.high < -0.25,
+        TERMS,
         f"The exponents are {np.mean(pair[0]):.2f} and {np.mean(pair[1]):.2f}, the difference "
-        f"{said(found)}.",
+        f"{said(found)}; with embeddings ten times as large {said(other)}.",
         difference=found.mean,
+        large=other.mean,
     )
 
 
@@ -151,18 +159,30 @@ def scaling_stream() -> Finding:
     id="a-scaled-start-keeps-the-stream-and-the-gradients",
     statement="Dividing the initial residual matrices by √(2L) does before training what LayerNorm "
     "scaling is meant to do, and also keeps the last layer's gradient equally large at any depth.",
-    rule=f"{RULE}; held if the interval of the stream's exponent lies below that under LayerNorm "
-    f"scaling, and that of the last gradient within {CLOSE} of 0; else refuted",
+    rule=f"{ALSO}; held if the interval of the stream's exponent lies below that under LayerNorm "
+    f"scaling, and that of the last gradient within {CLOSE} of 0, conditional if not for the "
+    "adversary, else refuted",
     # Mutant: the scaled start is undone.
     sabotage=(BUILD, lambda arm, *given, **options: _build("layer", *given, **options)),
 )
 def scaled_start() -> Finding:
-    stream, other = (fitted(arm, "stream") for arm in ("layer/scaled", "layer/scaling"))
-    last = fitted("layer/scaled", "last")
-    return held(
-        stream.high < other.low and about(last, 0.0),
+    def seen(**options) -> tuple[Interval, Interval, Interval]:
+        arms = ("layer/scaled", "layer/scaling")
+        streams = (fitted(arm, "stream", **options) for arm in arms)
+        return *streams, fitted("layer/scaled", "last", **options)
+
+    def does(stream: Interval, other: Interval, last: Interval) -> bool:
+        return stream.high < other.low and about(last, 0.0)
+
+    usual, large = seen(), seen(**ADVERSE)
+    stream, other, last = usual
+    return conditional(
+        does(*usual),
+        does(*large),
+        TERMS,
         f"Stream {said(stream)} against {said(other)} under LayerNorm scaling; last gradient "
-        f"{said(last)}.",
+        f"{said(last)}. With embeddings ten times as large, {said(large[0])} against "
+        f"{said(large[1])}; last gradient {said(large[2])}.",
         stream=stream.mean,
         last=last.mean,
     )
