@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from layernorm.lab.records import key
+from layernorm.lab.records.published import whole
 
 Runs = dict[str, dict[str, dict[str, Any]]]  # by sweep and key: values by name
 CHANGED = ("other results", "other times alone")
@@ -50,8 +51,10 @@ def published(source: str, names: Mapping[str, str] | None = None) -> Runs:
         document = json.loads(content)
         for run in document["runs"]:
             head = {"experiment": experiment, "profile": profile}
-            made = _values(run, document["shared"])
-            found.setdefault(sweep, {})[key({**run["config"], **head})] = made
+            config, shared = run["config"], document["shared"]
+            if isinstance(config["options"], str):  # in earlier versions they stand there
+                config = whole(config, shared)
+            found.setdefault(sweep, {})[key({**config, **head})] = _values(run, shared)
     return found
 
 

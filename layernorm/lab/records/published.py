@@ -1,8 +1,9 @@
 """Published records: the runs of one sweep in one compact file of the package.
 
-One line per run, sorted, so that a new run is a new line for git; what runs share (environments,
-digests, steps, names of final metrics) is written once under its hash, and how an arm was confirmed
-once under its name. Curves keep six significant digits, final metrics all of them.
+One line per run, sorted, so that a new run is a new line for git; what runs share (options, hashes
+of data, environments, digests, steps, names of final metrics) is written once under its own hash,
+and how an arm was confirmed once under its name. Curves keep six significant digits, final metrics
+all of them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from layernorm.lab.records.files import parse, read, write
 from layernorm.lab.records.record import SCHEMA, Record, RecordError, decode, digest, dumps, encode
 
 LIMIT = 500_000  # bytes of a published sweep
+SHARED = ("options", "data")  # of a configuration
 
 
 def published_folder() -> Traversable:
@@ -116,7 +118,13 @@ def values(content: bytes) -> Any:
     for run in document.get("runs", []):
         run.pop("digest", None)
         run["environment"] = shared[run["environment"]]
+        run["config"] = whole(run["config"], shared)
     return document.get("runs")
+
+
+def whole(config: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
+    """A published run's configuration, with what runs share in its place."""
+    return {**config, **{name: shared[config[name]] for name in SHARED}}
 
 
 def same_bits(one: Record, other: Record) -> bool:
@@ -165,7 +173,7 @@ def _pack(records: list[Record]) -> str:
         final = result["final"]
         result["final"] = {"metric": share(list(final)), "value": list(final.values())}
         run = {
-            "config": {**record.config},
+            "config": {**record.config, **{n: share(record.config[n]) for n in SHARED}},
             "result": result,
             "timing": record.timing,
             "environment": share(record.environment),
@@ -239,7 +247,7 @@ def _unpack(content: bytes, name: str) -> tuple[Record, ...]:
             applies = run["digest"] in noted.pop("of")
             records.append(
                 Record(
-                    {**head, **run["config"]},
+                    {**head, **whole(run["config"], shared)},
                     decode(run["result"]),
                     run["timing"],
                     shared[run["environment"]],

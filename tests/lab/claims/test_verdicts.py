@@ -55,7 +55,7 @@ def test_what_was_found_is_kept_but_its_numbers(file):
         ("code.py", "x = 1  # the same code\n", set()),
         (
             "records/mnist-standard.json",
-            '{"runs":[{"environment":"a"}],"shared":{"a":1}}',
+            '{"runs":[{"config":{"data":"a","options":"a"},"environment":"a"}],"shared":{"a":1}}',
             {"two/mnist"},
         ),
         ("records/mnist-standard.json", '{"confirmed":{"layer":{}}}', set()),
