@@ -31,7 +31,8 @@ def recorded(benchmark):
     return records.load(f"bench_{benchmark}")
 """
 RUN = (
-    '{"shared":{"e":{}},"runs":[{"config":{},"environment":"e","digest":"abc","result":0.5}],'
+    '{"shared":{"e":{}},"runs":[{"config":{"data":"e","options":"e"},"environment":"e",'
+    '"digest":"abc","result":0.5}],'
     '"sha256":"abc"}'
 )
 
