@@ -160,29 +160,19 @@ def scaling_stream() -> Finding:
     statement="Dividing the initial residual matrices by √(2L) does before training what LayerNorm "
     "scaling is meant to do, and also keeps the last layer's gradient equally large at any depth.",
     rule=f"{ALSO}; held if the interval of the stream's exponent lies below that under LayerNorm "
-    f"scaling, and that of the last gradient within {CLOSE} of 0, conditional if not for the "
-    "adversary, else refuted",
+    f"scaling, and that of the last gradient within {CLOSE} of 0, and if, for the adversary, under "
+    f"which neither stream grows, both lie within {CLOSE} of 0; else refuted",
     # Mutant: the scaled start is undone.
     sabotage=(BUILD, lambda arm, *given, **options: _build("layer", *given, **options)),
 )
 def scaled_start() -> Finding:
-    def seen(**options) -> tuple[Interval, Interval, Interval]:
-        arms = ("layer/scaled", "layer/scaling")
-        streams = (fitted(arm, "stream", **options) for arm in arms)
-        return *streams, fitted("layer/scaled", "last", **options)
-
-    def does(stream: Interval, other: Interval, last: Interval) -> bool:
-        return stream.high < other.low and about(last, 0.0)
-
-    usual, large = seen(), seen(**ADVERSE)
-    stream, other, last = usual
-    return conditional(
-        does(*usual),
-        does(*large),
-        TERMS,
+    stream, other = (fitted(arm, "stream") for arm in ("layer/scaled", "layer/scaling"))
+    last = fitted("layer/scaled", "last")
+    large = [fitted("layer/scaled", what, **ADVERSE) for what in ("stream", "last")]
+    return held(
+        stream.high < other.low and all(about(one, 0.0) for one in (last, *large)),
         f"Stream {said(stream)} against {said(other)} under LayerNorm scaling; last gradient "
-        f"{said(last)}. With embeddings ten times as large, {said(large[0])} against "
-        f"{said(large[1])}; last gradient {said(large[2])}.",
+        f"{said(last)}. With embeddings ten times as large {said(large[0])} and {said(large[1])}.",
         stream=stream.mean,
         last=last.mean,
     )
