@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from layernorm.lab.benchmarks.measure import resume
 from layernorm.lab.benchmarks.measure.case import Row
 from layernorm.lab.benchmarks.measure.resume import Plan
+from layernorm.lab.benchmarks.measure.row import quotient
 from layernorm.lab.benchmarks.measure.table import Table, ratio
 from layernorm.lab.benchmarks.measure.words import some_of
 from layernorm.lab.benchmarks.workers import runs, updates
@@ -18,7 +19,7 @@ WORKERS = [
     "batch",
     "implementation",
     "ms/update",
-    "speed-up",
+    "speed-up [95% interval]",
     "operations",
     "bytes",
     "gradient off by",
@@ -58,12 +59,14 @@ def tables(rows: Sequence[Row]) -> list[Table]:
     return found + ([Table(SWEEPS, [_sweep(row, swept) for row in swept])] if swept else [])
 
 
-def speedup(row: Row, rows: Sequence[Row]) -> float | None:
-    """The time of one worker with the same method and batch over that of several."""
-    alone = [r for r in rows if parts_of(r.implementation)[1] == 1]
-    ones = {(r.machine, r.shape, r.method): r.seconds for r in alone}
-    one = ones.get((row.machine, row.shape, row.method))
-    return None if row.seconds is None or one is None else one / row.seconds
+def speedup(row: Row, rows: Sequence[Row]) -> tuple[float, float, float] | None:
+    """The time of one worker with the same method and batch over that of several: median and 95%
+    interval, as `quotient` has them; None if either was not measured."""
+    alone = [r for r in rows if r.ratio is not None and parts_of(r.implementation)[1] == 1]
+    one = {(r.machine, r.shape, r.method): r for r in alone}.get(
+        (row.machine, row.shape, row.method)
+    )
+    return None if row.ratio is None or one is None else quotient(one, row)
 
 
 def _update(row: Row, rows: Sequence[Row]) -> list[str]:
@@ -71,10 +74,11 @@ def _update(row: Row, rows: Sequence[Row]) -> list[str]:
     if row.seconds is None:
         return [*name, row.status, "", "", "", ""]
     faster, told = speedup(row, rows), row.options
+    alone = parts_of(row.implementation)[1] == 1
     return [
         *name,
         f"{1e3 * row.seconds:.1f}",
-        "" if faster is None else f"{faster:.2f}",
+        "" if faster is None else "1" if alone else "{:.2f} [{:.2f}, {:.2f}]".format(*faster),
         f"{told['operations']}",
         f"{told['bytes']:,}",
         f"{told['apart']:.1g}",

@@ -84,23 +84,39 @@ def row(name, seconds, **fields):
 
 
 def test_the_tables():
-    rows = [row("batch/1", 0.02), row("synchronized/2", 0.016), row("layer/2", 0.01)]
-    rows += [replace(row("batch/2", 0.1), shape=(16, *SMALL[1:]))]
     ends = {"ratio_low": 0.4, "ratio_high": 1.2}
+    one = {"ratio": 2.0, "ratio_low": 1.8, "ratio_high": 2.2}
+    rows = [
+        row("batch/1", 0.02, **one),
+        row("synchronized/2", 0.016, ratio=1.6, ratio_low=1.5, ratio_high=1.7),
+    ]
+    rows += [row("layer/2", 0.01, ratio=1.0, **ends)]
+    rows += [replace(row("batch/2", 0.1, ratio=10.0, **ends), shape=(16, *SMALL[1:]))]
+    rows += [row("none/1", 0.02), row("none/2", 0.01, ratio=1.0, **ends)]
     rows += [row("alone", 0.2, ratio=1.0), row("pool/1", 0.22, ratio=1.1, **ends)]
     rows += [row("pool/2", 0.1, ratio=0.5, **ends)]
     of_updates, of_sweeps = workers.tables(rows)
     assert [line[:4] for line in of_updates.lines] == [
-        ["8", "batch/1", "20.0", "1.00"],
-        ["8", "synchronized/2", "16.0", "1.25"],  # over batch normalization by one
+        ["8", "batch/1", "20.0", "1"],
+        ["8", "synchronized/2", "16.0", "1.25 [1.06, 1.47]"],  # over batch normalization by one
         ["8", "layer/2", "10.0", ""],  # nothing to compare with
         ["16", "batch/2", "100.0", ""],  # nor with this batch
+        ["8", "none/1", "20.0", ""],
+        ["8", "none/2", "10.0", ""],  # one worker's time is not compared with the baseline's
     ]
     assert [line[1:4] for line in of_sweeps.lines] == [
         ["alone", "50.0", ""],
         ["pool/1", "55.0", "5.0"],
         ["pool/2", "25.0", ""],
     ]
+
+
+def test_a_speedup_is_taken_within_each_process():
+    """Where one process was slower, both of its times were."""
+    one = row("batch/1", 0.02, ratio=2.0, ratios=(2.0, 4.0, 2.0, 4.0, 2.0, 4.0))
+    two = row("batch/2", 0.01, ratio=1.0, ratios=(1.0, 2.0, 1.0, 2.0, 1.0, 2.0))
+    (table,) = workers.tables([one, two])
+    assert [line[3] for line in table.lines] == ["1", "2.00 [2.00, 2.00]"]
 
 
 class Here(Executor):
