@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layernorm.lab import records
 from layernorm.lab.analysis.curves import final
 from layernorm.lab.analysis.statistics import interval, needed, sign_flip
 from layernorm.lab.experiments.contrasts import Comparison, Comparisons, difference
@@ -180,19 +179,10 @@ def _signs_agree(judged: Judged, values: Series) -> bool:
 
 
 def recorded(experiment: Any, plan: Comparisons | None = None) -> Verdicts | None:
-    """An experiment's main comparisons, or another of its `plans`, on the runs that decide its
-    claims; None where there are none."""
-    plan = plan or experiment.comparisons
-    scale = experiment.profile(plan.profile)
-    plan = scale.comparisons or plan
-    profiles = (plan.profile, plan.by_heart, f"{plan.profile}_next_best")
-    runs, *beside = (records.runs(experiment.name, profile) for profile in profiles)
-    if not runs:
-        return None
-    return Verdicts(
-        *(plan, records.tidy(runs), records.tidy(beside[0]), scale.arms, scale.seeds),
-        first=scale.first,
-        next_best=records.tidy(beside[1]),
-        rate_of=experiment.rate_of,
-        original=experiment.original,
-    )
+    """An experiment's main comparisons, or another of its `plans`, on the runs that its plan asks
+    for; None where there are none."""
+    from layernorm.lab.experiments.planning import Sweep, finished  # which judges by this module
+
+    sweep = Sweep(experiment.name, (plan or experiment.comparisons).profile)
+    found = sweep.verdicts(finished(experiment.name))
+    return None if found.frame.empty else found

@@ -121,7 +121,6 @@ class Comparisons:
     chapter: str = ""
     gates: tuple[Gate, ...] = GATES
     profile: str = "standard"
-    by_heart: str = "standard_overfit"
 
     def __post_init__(self) -> None:
         names = [row.name for row in self.rows]

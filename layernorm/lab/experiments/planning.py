@@ -296,6 +296,7 @@ class Sweep:
             first=self.first,
             next_best=records.tidy(next_best),
             rate_of=self.plan.rate_of,
+            original=self.plan.original,
         )
 
 

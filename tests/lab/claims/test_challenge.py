@@ -83,7 +83,7 @@ def compared(monkeypatch, toy):
         files = [records.path(run.config) for run in outcome.done.values()]
         files = [file for file in files if file.parent.name == profile]
         records.publish(files, folder=toy / "published")
-    plan = replace(experiment.comparisons, profile="book", by_heart="book_overfit")
+    plan = replace(experiment.comparisons, profile="book")
     said = Said("faster/toy", "A statement.")
     row = replace(plan.rows[0], claim=said)
     monkeypatch.setitem(experiments.ROWS, said.id, (experiment, plan, said, [row]))

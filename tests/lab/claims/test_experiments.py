@@ -12,7 +12,7 @@ from layernorm.lab import claims
 from layernorm.lab.claims import levels
 from layernorm.lab.claims.experiments import finding as of_claim
 from layernorm.lab.data.cloze_baselines import best_trivial
-from layernorm.lab.experiments import NAMES, get
+from layernorm.lab.experiments import NAMES, get, planning
 from layernorm.lab.experiments.attentive_reader.model import held_out
 from layernorm.lab.experiments.attentive_reader.plan import trivial_error
 from layernorm.lab.experiments.compare import Verdicts
@@ -76,10 +76,21 @@ class Runs:
         else:
             self.curve[arm] += by
 
-    def table(self, profile):
+    def verdicts(self):
+        plan = self.experiment.comparisons
+        scale = self.experiment.profile(plan.profile)
+        return Verdicts(
+            *(plan, self.table(), self.table(few=True), scale.arms, scale.seeds),
+            first=scale.first,
+            next_best=self.table(),
+            rate_of=self.experiment.rate_of,
+            original=self.experiment.original,
+        )
+
+    def table(self, few=False):
         plan = self.experiment.comparisons
         rows = []
-        if profile == plan.by_heart:
+        if few:
             gates = [gate for gate in plan.gates if gate.by_heart]
             for arm, gate in product(self.few, gates):
                 value = self.few[arm]
@@ -103,7 +114,7 @@ class Runs:
                     rows.append((arm, seed, late, late, "validation_missed", train, {}))
         frame = pandas.DataFrame(rows, columns=COLUMNS)
         options = frame.arm.map({arm: self.options(arm) for arm in self.few})
-        return frame.assign(options=options, profile=profile)
+        return frame.assign(options=options)
 
 
 @pytest.fixture
@@ -112,8 +123,8 @@ def made(monkeypatch):
 
     def make(experiment, arms):
         runs = Runs(experiment, arms)
-        monkeypatch.setattr("layernorm.lab.records.runs", lambda name, profile: [profile])
-        monkeypatch.setattr("layernorm.lab.records.tidy", lambda found: runs.table(found[0]))
+        monkeypatch.setattr(planning, "finished", lambda name: {})
+        monkeypatch.setattr(planning.Sweep, "verdicts", lambda sweep, done: runs.verdicts())
         return runs
 
     monkeypatch.setattr(batch_size, "seconds_of_updates", lambda: ONE_SECOND)
@@ -224,7 +235,7 @@ def test_arms_that_do_not_learn_decide_no_claim(name, made):
 
 
 def test_nothing_is_tested_where_there_are_no_records(monkeypatch):
-    monkeypatch.setattr("layernorm.lab.records.runs", lambda *_: [])
+    monkeypatch.setattr("layernorm.lab.records.runs", lambda *_, **__: [])
     for id in (*CLAIMS, *(level.id for level in levels.LEVELS)):
         assert claims.decide(id).verdict == "not yet tested"
 

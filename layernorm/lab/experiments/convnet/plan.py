@@ -228,7 +228,7 @@ def _trained(profile: str, how: str | None, error: float) -> Comparisons:
         rows.append(Comparison(name, less(favored, other, of), margin, claim))
     learned = Gate(f"does not surely end below {error:g}% test error", ERROR, error, surely=True)
     gates = (learned, COMPARISONS.gates[1])
-    return Comparisons(tuple(rows), "20", gates, profile, f"{profile}_overfit")
+    return Comparisons(tuple(rows), "20", gates, profile)
 
 
 TRAINED = {

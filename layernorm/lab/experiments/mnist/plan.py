@@ -376,8 +376,7 @@ def _figure_6(profile: str, n: int, all_layers: str, epochs: int) -> Comparisons
         for other in ("none", "rescaled")
         for row in _pairs(None, "layer", other, n, of="late error", family="exploratory")
     )
-    by_heart = f"{profile}_overfit"
-    return Comparisons((*primary, *explored), "19", profile=profile, by_heart=by_heart)
+    return Comparisons((*primary, *explored), "19", profile=profile)
 
 
 def _papers(arms, epochs: int, share: float, comparisons: Comparisons) -> Profile:

@@ -86,7 +86,6 @@ def compared(study: str, task: str, margin: Margin) -> Comparisons:
     return Comparisons(
         chapter="09",
         profile="book",
-        by_heart="book_overfit",
         gates=GATES,
         rows=families(
             (

@@ -65,7 +65,6 @@ def _costs(method: str) -> Contrast:
 COMPARISONS = Comparisons(
     chapter="02",
     profile="book",
-    by_heart="book_overfit",
     gates=(replace(GATES[0], exempt=("*-sorted",)), GATES[1]),
     rows=(
         *(

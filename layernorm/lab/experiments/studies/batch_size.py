@@ -137,7 +137,6 @@ _PRIMARY = (
 COMPARISONS = Comparisons(
     chapter="03",
     profile="book",
-    by_heart="book_overfit",
     rows=families(
         (
             *(

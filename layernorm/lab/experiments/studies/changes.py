@@ -105,7 +105,6 @@ _METHODS = {
 COMPARISONS = Comparisons(
     chapter="01",
     profile="book",
-    by_heart="book_overfit",
     rows=(
         *(
             Comparison(f"{arm}, {activation}, changes - {name}", _beside(f"{arm}-{activation}", of),

@@ -47,7 +47,6 @@ _STATEMENTS = {
 COMPARISONS = Comparisons(
     chapter="03",
     profile="book",
-    by_heart="book_overfit",
     rows=tuple(
         Comparison(
             f"{method}, {kind} - plain",

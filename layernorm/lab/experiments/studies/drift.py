@@ -82,7 +82,6 @@ _PRIMARY = (
 COMPARISONS = Comparisons(
     chapter="01",
     profile="book",
-    by_heart="book_overfit",
     rows=families(
         (
             Comparison(

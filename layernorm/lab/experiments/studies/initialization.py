@@ -94,7 +94,6 @@ STARTS = tuple(
 COMPARISONS = Comparisons(
     chapter="01",
     profile="book",
-    by_heart="book_overfit",
     gates=STARTS,
     rows=(
         *robust(

@@ -31,7 +31,6 @@ POINTS = Margin(
 COMPARISONS = Comparisons(
     chapter="01",
     profile="book",
-    by_heart="book_overfit",
     gates=STARTS,
     rows=(
         *robust(

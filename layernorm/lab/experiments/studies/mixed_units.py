@@ -41,7 +41,6 @@ _MIXED, _SAME = (
 COMPARISONS = Comparisons(
     chapter="04",
     profile="book",
-    by_heart="book_overfit",
     rows=(
         Comparison("standardized - case, mixed units", _MIXED, NATS, _UNITS),
         Comparison("from one unit to mixed ones", minus(_MIXED, _SAME), NATS, _UNITS),

@@ -125,7 +125,6 @@ _PRIMARY = (
 COMPARISONS = Comparisons(
     chapter="10",
     profile="book",
-    by_heart="book_overfit",
     rows=families(
         (
             Comparison(

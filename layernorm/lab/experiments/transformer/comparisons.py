@@ -121,7 +121,6 @@ COMPARISONS = Comparisons(
 ON_DATA = Comparisons(
     chapter="22",
     profile="data",
-    by_heart="data_overfit",
     gates=gates("*/little*"),
     rows=(
         _row("dyt - layer, little", less("dyt/little", "layer/little", END), *SIGN, margin=AT_END),
@@ -185,7 +184,6 @@ def _gap(curve: str) -> Contrast:
 ON_OPTIMIZER = Comparisons(
     chapter="22",
     profile="optimizer",
-    by_heart="optimizer_overfit",
     gates=gates(),
     rows=(
         _row(
