@@ -4,6 +4,9 @@ Gradient descent; the hidden weights learn at 1, 10 and 100, all else at 0.1, on
 and on digits from which the mean image was subtracted. Rates are what is asked about, so none is
 tuned. A network that survives its rate ends with a low training loss; one that does not, with that
 of guessing, so losses are compared as ratios.
+
+Seeds 0 to 9 left one of the twelve comparisons open; 22 new ones, from 100 on, take their place:
+as many as fit a published file, with three readings of a curve instead of ten.
 """
 
 from layernorm.lab.analysis.curves import logarithm
@@ -39,12 +42,12 @@ EXPERIMENT = Experiment(
         "book": Profile(
             options={
                 "updates": 150,
-                "evaluations": 10,
+                "evaluations": 3,
                 "batch_size": 64,
                 "hidden": (32, 32),
                 "learning_rate": REST,
             },
-            seeds=tuple(range(10)),
+            seeds=tuple(range(100, 122)),
         )
     },
     primary="train_nll",
