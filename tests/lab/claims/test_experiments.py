@@ -114,7 +114,7 @@ class Runs:
                     rows.append((arm, seed, late, late, "validation_missed", train, {}))
         frame = pandas.DataFrame(rows, columns=COLUMNS)
         options = frame.arm.map({arm: self.options(arm) for arm in self.few})
-        return frame.assign(options=options)
+        return frame.assign(options=options, profile=plan.profile)
 
 
 @pytest.fixture
