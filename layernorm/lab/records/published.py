@@ -21,7 +21,7 @@ from layernorm.lab.records.environment import PRETENDED
 from layernorm.lab.records.files import parse, read, write
 from layernorm.lab.records.record import SCHEMA, Record, RecordError, decode, digest, dumps, encode
 
-LIMIT = 500_000  # bytes of a published sweep
+LIMIT = 1_000_000  # bytes of a published sweep: some five hundred runs
 SHARED = ("options", "data")  # of a configuration
 
 

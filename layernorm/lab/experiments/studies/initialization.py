@@ -12,7 +12,7 @@ needs no arms `small` and `large`.
 
 All comparisons are primary: summary C, who alone says it, expects layer normalization to be robust
 to "how weights are initialized", of which these are four ways, and derives it from an invariance
-that would let learning ignore the scale. At most twelve seeds, so that the published sweep stays
+that would let learning ignore the scale. At most twelve seeds: the published sweep had to stay
 below 500 kB. Some 420 runs of about a second, seven minutes in all.
 """
 
