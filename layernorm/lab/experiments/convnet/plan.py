@@ -259,7 +259,7 @@ EXPERIMENT = Experiment(
         "standard": Profile(
             arms=(*METHOD_ARMS, *BORDER_ARMS, *RESNET_ARMS),
             learning_rates=RATES,
-            **{**TWO_STAGES, "seeds": tuple(range(100, 118))},  # more were beyond 500 kB, then the limit
+            **{**TWO_STAGES, "seeds": tuple(range(100, 118))},  # more were beyond 500 kB
             options={
                 "data": "mnist",
                 "batch_size": 32,
