@@ -11,10 +11,10 @@ from typing import Any
 from layernorm.lab.claims import Finding, declare
 from layernorm.lab.claims.schema import EXPLORATORY, NOT_YET_TESTED
 from layernorm.lab.experiments import NAMES, get
-from layernorm.lab.experiments.compare import Verdicts, recorded
+from layernorm.lab.experiments.compare import Verdicts
 from layernorm.lab.experiments.contrasts import SHARED, Comparison, Comparisons, Said
 from layernorm.lab.experiments.judged import DEPENDS, INCONCLUSIVE, SUPPORTED, Judged, together
-from layernorm.lab.experiments.report import share
+from layernorm.lab.experiments.report import recorded, share
 
 SAYS = {
     "better": "lower by more than the margin",

@@ -19,13 +19,16 @@ from layernorm.lab.analysis.statistics import interval
 from layernorm.lab.claims import Finding, declare
 from layernorm.lab.claims.checks import shared
 from layernorm.lab.claims.schema import NOT_YET_TESTED
-from layernorm.lab.experiments import compare, get
+from layernorm.lab.experiments import get
 from layernorm.lab.experiments.contrasts import SHARED
 from layernorm.lab.experiments.judged import INCONCLUSIVE, stands
+from layernorm.lab.experiments.report import recorded
 from layernorm.lab.experiments.studies.adding import guess
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
+
+    from layernorm.lab.experiments.compare import Verdicts
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,9 @@ class Level:
             f"inconclusive if one lies on neither side{gates}"
         )
 
-    def finding(self, found: compare.Verdicts | None = None) -> Finding:
+    def finding(self, found: Verdicts | None = None) -> Finding:
         """The verdict on the published runs, or on those given."""
-        found = found or compare.recorded(self.experiment())
+        found = found or recorded(self.experiment())
         if found is None or not set(self.arms) <= set(found.frame.arm):
             return Finding(NOT_YET_TESTED)
         if self.gated and (failed := found.gate(self.arms)):

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -176,13 +176,3 @@ def _signs_agree(judged: Judged, values: Series) -> bool:
     low = max((end for end in ends if sign_flip(end - values) <= level), default=-np.inf)
     within = np.nextafter(low, np.inf), np.nextafter(high, -np.inf)
     return verdict(*within, margin, judged.row.says) == judged.verdict
-
-
-def recorded(experiment: Any, plan: Comparisons | None = None) -> Verdicts | None:
-    """An experiment's main comparisons, or another of its `plans`, on the runs that its plan asks
-    for; None where there are none."""
-    from layernorm.lab.experiments.planning import Sweep, finished  # which judges by this module
-
-    sweep = Sweep(experiment.name, (plan or experiment.comparisons).profile)
-    found = sweep.verdicts(finished(experiment.name))
-    return None if found.frame.empty else found

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from layernorm.lab import records
 from layernorm.lab.analysis import statistics
 from layernorm.lab.experiments import compare, get
-from layernorm.lab.experiments.planning import Sweep, metric
+from layernorm.lab.experiments.planning import Sweep, finished, metric
 
 if TYPE_CHECKING:
     import pandas
 
     from layernorm.lab.experiments.box import Box
-    from layernorm.lab.experiments.contrasts import Comparison
+    from layernorm.lab.experiments.contrasts import Comparison, Comparisons
     from layernorm.lab.experiments.experiment import Experiment
     from layernorm.lab.experiments.judged import Judged
 
@@ -97,7 +97,7 @@ def box(experiment: Experiment, arm: str = "layer") -> Box:
     options = experiment.config(plan.profile, arm, scale.seeds[0]).options
     ours = options.model_dump()
     made = paper.share(ours)
-    found = compare.recorded(experiment)
+    found = recorded(experiment)
     if found is None:
         results = ["not measured yet"]
         seeds = f"{scale.first or len(scale.seeds)} at first, planned"
@@ -128,6 +128,14 @@ def _result(name: str, found: compare.Verdicts) -> str:
 def _verdict(one: Judged, found: compare.Verdicts) -> str:
     """The verdict; there is none while planned runs are missing."""
     return one.verdict if found.made(one.row) else "not yet tested"
+
+
+def recorded(experiment: Experiment, plan: Comparisons | None = None) -> compare.Verdicts | None:
+    """An experiment's main comparisons, or another of its `plans`, on the runs that its plan asks
+    for; None where there are none."""
+    sweep = Sweep(experiment.name, (plan or experiment.comparisons).profile)
+    found = sweep.verdicts(finished(experiment.name))
+    return None if found.frame.empty else found
 
 
 def share(found: compare.Verdicts, row: Comparison) -> str:

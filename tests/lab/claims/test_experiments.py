@@ -12,7 +12,7 @@ from layernorm.lab import claims
 from layernorm.lab.claims import levels
 from layernorm.lab.claims.experiments import finding as of_claim
 from layernorm.lab.data.cloze_baselines import best_trivial
-from layernorm.lab.experiments import NAMES, get, planning
+from layernorm.lab.experiments import NAMES, get, planning, report
 from layernorm.lab.experiments.attentive_reader.model import held_out
 from layernorm.lab.experiments.attentive_reader.plan import trivial_error
 from layernorm.lab.experiments.compare import Verdicts
@@ -123,7 +123,7 @@ def made(monkeypatch):
 
     def make(experiment, arms):
         runs = Runs(experiment, arms)
-        monkeypatch.setattr(planning, "finished", lambda name: {})
+        monkeypatch.setattr(report, "finished", lambda name: {})
         monkeypatch.setattr(planning.Sweep, "verdicts", lambda sweep, done: runs.verdicts())
         return runs
 

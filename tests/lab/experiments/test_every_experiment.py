@@ -7,7 +7,7 @@ import torch
 from lab.experiments.toy_experiment import stopped
 
 from layernorm.lab import records
-from layernorm.lab.experiments import NAMES, STUDIES, compare, get, report
+from layernorm.lab.experiments import NAMES, STUDIES, get, report
 from layernorm.lab.experiments.checkpoint import seeded
 from layernorm.lab.experiments.convnet import task as convnet
 from layernorm.lab.experiments.experiment import TUNING_SEED
@@ -204,7 +204,7 @@ def test_the_box_sets_the_papers_experiment_beside_ours(name):
     assert box.map(len).to_numpy().all()
     share = experiment.original.updates
     assert ("% of the paper's" in box.loc["updates", "here"]) == (share is not None)
-    if compare.recorded(experiment) is None:
+    if report.recorded(experiment) is None:
         assert box.loc["result", "here"] == "not measured yet"
     else:
         lines = box.loc["result", "here"].splitlines()

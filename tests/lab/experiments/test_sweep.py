@@ -21,7 +21,7 @@ from lab.experiments import toy_experiment
 from lab.experiments.toy_experiment import Here
 
 from layernorm.lab import records
-from layernorm.lab.experiments import checkpoint, compare, get, lock, machine, run, timing
+from layernorm.lab.experiments import checkpoint, get, lock, machine, report, run, timing
 from layernorm.lab.experiments import sweep as engine
 from layernorm.lab.experiments.planning import Sweep, finished
 from layernorm.lab.experiments.sweep import carry_out, live, rates
@@ -588,13 +588,13 @@ def test_a_table_of_live_runs_is_the_table_of_records(here):
 def test_runs_that_the_plan_does_not_ask_for_decide_nothing(here):
     """Other options, another rate and another seed, under the arms of the plan."""
     plan = replace(get("toy").comparisons, profile="book")
-    assert compare.recorded(get("toy"), plan) is None
+    assert report.recorded(get("toy"), plan) is None
     carry_out(Sweep("toy", "book"))
-    asked = compare.recorded(get("toy"), plan)["layer against none"]
+    asked = report.recorded(get("toy"), plan)["layer against none"]
     assert asked.difference.n == 2
     others = ({"updates": 12}, {"learning_rate": 0.03}, {"examples": 9})
     for options in others:
         carry_out(Sweep("toy", "book", options=options))
     carry_out(Sweep("toy", "book", seeds=(0, 7)))
-    assert compare.recorded(get("toy"), plan)["layer against none"] == asked
-    assert len(compare.recorded(get("toy"), plan).frame.query("metric == 'size'")) == 6
+    assert report.recorded(get("toy"), plan)["layer against none"] == asked
+    assert len(report.recorded(get("toy"), plan).frame.query("metric == 'size'")) == 6

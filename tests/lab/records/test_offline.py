@@ -5,7 +5,7 @@ import socket
 from layernorm.lab import claims, experiments, records
 from layernorm.lab.claims.schema import EXPLORATORY, NOT_YET_TESTED, VERDICTS
 from layernorm.lab.claims.verdicts import Stored
-from layernorm.lab.experiments.compare import recorded
+from layernorm.lab.experiments.report import recorded
 
 
 def test_all_that_is_published_is_there_without_data_and_network(tmp_path, monkeypatch):
