@@ -1,7 +1,7 @@
 """Plans, intervals and verdicts, as read by sweeps, claims, tables and figures.
 
-`Verdicts` judges the comparisons of a plan (`contrasts`) on runs, `recorded` on published ones. An
-interval is Student's t over the seeds' differences; the comparisons of a family share 5%
+`Verdicts` judges the comparisons of a plan (`contrasts`) on runs, `report.recorded` on published
+ones. An interval is Student's t over the seeds' differences; the comparisons of a family share 5%
 (Bonferroni), so that all their intervals hold together.
 """
 
