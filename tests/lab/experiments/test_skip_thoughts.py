@@ -436,7 +436,7 @@ def test_generated_sentences_use_twenty_thousand_words_and_two_sources():
 
 
 def test_the_box_says_what_is_not_measured(monkeypatch):
-    monkeypatch.setattr("layernorm.lab.experiments.compare.recorded", lambda *_: None)
+    monkeypatch.setattr("layernorm.lab.experiments.report.recorded", lambda *_: None)
     box = report.box(EXPERIMENT)
     assert box.loc["result", "here"] == "not measured yet"
     assert "0.10% of the paper's" in box.loc["updates", "here"]
