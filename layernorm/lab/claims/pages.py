@@ -27,6 +27,8 @@ IDS = (
     "learning-ignores-initial-scale/digits",
     "robust-to-initial-scale/deep_digits",
     "learning-ignores-initial-scale/deep_digits",
+    # learning at rates that are too large
+    "sigma-makes-learning-stable",
     # learning the gain, learning the length
     "gain-metric-is-the-prediction-error",
     "gain-metric-ignores-the-scale-of-inputs",
