@@ -110,7 +110,7 @@ class Proof:
 
     @property
     def ratio(self) -> sympy.Expr:
-        """y'/y, with sigma the standard deviation before: 1 where nothing changes."""
+        """y'/y, with sigma the standard deviation before; 1 where nothing changes."""
         scales = self.deviation_factor.atoms(sympy.Indexed)
         p, q = (f.subs(dict.fromkeys(scales, DELTA)) for f in self.factors)
         eps = EPS if FORMS[self.method].has_eps else 0
@@ -118,7 +118,7 @@ class Proof:
 
     @property
     def exact_ratio(self) -> sympy.Expr:
-        """y'/y at eps = 0: the sign of delta, or 1."""
+        """y'/y at eps = 0, the sign of delta or 1."""
         return sympy.simplify(self.ratio.subs(EPS, 0))
 
     @property

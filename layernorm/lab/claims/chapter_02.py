@@ -193,8 +193,8 @@ def batch_of_n_bounds_the_output() -> Finding:
         f"For N = 2 to 64 {'nothing' if excess < 1e-9 else 'some value'} exceeds the bound, in an "
         "ascent along the gradient neither, and a "
         f"lone outlier reaches {reached:.2f} of it; at N = 2 sizes differ from 1 and gradients "
-        f"from 0 by {less(worst(size, passed), 1e-9)}, but not for "
-        f"{', '.join(broken) or 'none'} of the adversary's {len(pairs)} pairs.",
+        f"from 0 by {less(worst(size, passed), 1e-9)}, except for {len(broken)} of the adversary's "
+        f"{len(pairs)} pairs ({', '.join(broken) or 'none'}).",
         excess=excess,
         reached=reached,
         size=size,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, adversary, claim
-from layernorm.lab.claims.checks import draw, largest, proved, worst
+from layernorm.lab.claims.checks import draw, largest, proved, spelled, worst
 
 DERIVE = "layernorm.symbolic.gradients.derive"
 
@@ -79,7 +79,7 @@ def gradient_orthogonal_to_output() -> Finding:
     return Finding(
         "conditional",
         "With eps = 0 the component is 0 for every number of units; else the share that is left of "
-        f"the component arriving from above is {share}, where s^2 is the variance plus eps.",
+        f"the component arriving from above is {spelled(share)}, where s² is the variance plus ε.",
         condition="eps = 0",
     )
 

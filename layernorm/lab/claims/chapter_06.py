@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from layernorm.lab.claims import Finding, claim, declare
-from layernorm.lab.claims.checks import proved
+from layernorm.lab.claims.checks import proved, spelled
 
 STATISTICS = "layernorm.symbolic.definitions.statistics"
 
@@ -189,8 +189,9 @@ def eps_breaks_invariance_to_scale() -> Finding:
     measured = (ratio.mean().item() - 1) / (0.75 / 2 / 1000)
     return proved(
         same and exact and abs(measured - 1) < 0.01,
-        f"The derived slope is {slope}; at eps = σ²/1000 and δ = 2 the definition changes by "
-        f"{measured:.2f} of it; re-centering is {'exact for every eps' if exact else 'not exact'}.",
+        f"The derived slope is {spelled(slope)}; at eps = σ²/1000 and δ = 2 the definition changes "
+        f"by {measured:.2f} of it; re-centering is "
+        f"{'exact for every eps' if exact else 'not exact'}.",
         measured_over_derived=measured,
     )
 

@@ -259,7 +259,7 @@ def ln_rnn_dynamics_more_stable() -> Finding:
         "W_hh is large beside W_xh; where it is small, gradients vanish as fast as without "
         "normalization",
         f"At W_hh times 10 the exponents have size {size['ln-tanh', 10.0]:.1f} with and "
-        f"{size['tanh', 10.0]:.1f} without normalization; at W_hh times 0.1 "
+        f"{size['tanh', 10.0]:.1f} without normalization; at W_hh times 0.1 they have size "
         f"{size['ln-tanh', 0.1]:.1f} and {size['tanh', 0.1]:.1f}.",
         **{f"{kind} {scale:g}": value for (kind, scale), value in size.items()},
     )

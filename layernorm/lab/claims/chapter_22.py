@@ -12,7 +12,7 @@ from torch import Tensor
 from layernorm import LayerNorm
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, adversary, claim
-from layernorm.lab.claims.checks import conditional, draw, held, less, proved, worst
+from layernorm.lab.claims.checks import conditional, draw, held, less, proved, spelled, worst
 from layernorm.lab.experiments.transformer import without
 
 ELEMENTWISE = "layernorm.symbolic.elementwise"
@@ -76,9 +76,9 @@ def one_unit() -> Finding:
         same and elementwise.defect(tanh, elementwise.SIGMA) == 0,
         elementwise.defect(moving, sigma) == 0,
         "σ stands still while the unit moves",
-        f"The function that has layer normalization's slope exactly is {y}, u being the unit's "
-        f"distance from the mean of the others and s their standard deviation; in float64 it is "
-        f"off by {less(off, 1e-12)}.",
+        f"The function that has layer normalization's slope exactly is {spelled(y)}, u being the "
+        f"unit's distance from the mean of the others and s their standard deviation; in float64 "
+        f"it is off by {less(off, 1e-12)}.",
         holds=proved,
         off=off,
     )

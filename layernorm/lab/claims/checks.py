@@ -47,6 +47,18 @@ def below(value: float, bound: float) -> str:
     return f"{'below' if value < bound else 'above'} {bound:g}".replace("e-0", "e-")
 
 
+def spelled(expression: object) -> str:
+    """Return one of SymPy's expressions as a sentence has it.
+
+    >>> spelled("sqrt(delta**2*sigma + epsilon)/2")
+    '√(δ² σ + ε)/2'
+    """
+    found = str(expression)
+    for name, sign in ("delta", "δ"), ("sigma", "σ"), ("epsilon", "ε"), ("sqrt(", "√("):
+        found = found.replace(name, sign)
+    return found.replace("**2", "²").replace("*", " ")
+
+
 def less(value: float, bound: float) -> str:
     """On which side of a bound a value lies, in a comparison."""
     return f"{'less' if value < bound else 'more'} than {bound:g}".replace("e-0", "e-")

@@ -21,7 +21,7 @@ def pack(folder: Path, archive: Path) -> list[Path]:
     """Write the results under a folder into an archive, in place of an earlier one.
 
     Returns:
-        The checkpoints that had no room: their runs start anew.
+        The checkpoints that had no room; their runs start anew.
 
     Raises:
         ValueError: the results alone exceed `LIMIT`; says what to do.

@@ -23,7 +23,7 @@ PANELS = {
     "test_mr": "MR (%)",
     "test_cr": "CR (%)",
     "test_subj": "SUBJ (%)",
-    "test_nll": "a word of a neighbour (nats)",
+    "test_nll": "a word of a neighbor (nats)",
 }
 ERRORS = ("mr", "cr", "subj")  # of which the paper shows what is right
 ARMS = ("none", "rescaled", "layer")
