@@ -1,7 +1,7 @@
-"""`layernorm bench compile`: the time that `torch.compile` takes for a recurrent layer.
+"""`layernorm bench compile`: the time that `torch.compile` takes for a recurrent layer. ::
 
-case = CompileCase("lstm", (50, 32, 128, 128))    # T, B, I, H
-table(case.measured())
+    case = CompileCase("lstm", (50, 32, 128, 128))    # T, B, I, H
+    table(case.measured())
 
 Every sample is a process of its own without inductor's cache on disk. Another function is compiled
 in it first, which imports the compiler's modules; then the first training step is timed, in which

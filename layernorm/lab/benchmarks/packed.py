@@ -1,7 +1,7 @@
-"""`layernorm bench packed`: a recurrent layer on sequences of unequal lengths.
+"""`layernorm bench packed`: a recurrent layer on sequences of unequal lengths. ::
 
-case = PackedCase("lstm", (100, 32, 128, 128))    # T, B, I, H
-table(case.measured())
+    case = PackedCase("lstm", (100, 32, 128, 128))    # T, B, I, H
+    table(case.measured())
 
 The lengths are uniform between T/4 and T. A layer takes them as a `PackedSequence`, which holds
 the rows of the sequences alone, or padded with further rows to T steps, whose outputs nobody uses.

@@ -1,6 +1,8 @@
 """A run that several processes share, each with its part of every batch, as torchrun starts them.
 
-torchrun --nproc-per-node=2 -m layernorm run mnist --arm layer
+Two processes::
+
+    torchrun --nproc-per-node=2 -m layernorm run mnist --arm layer
 """
 
 from __future__ import annotations

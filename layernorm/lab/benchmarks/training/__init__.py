@@ -1,7 +1,9 @@
 """`layernorm bench training`: whole updates of networks with each normalization.
 
-case = training.TrainingCase("mlp", (128, 784, 1000, 1000, 10))    # batch and layer sizes
-training.table(measure(case))
+One network::
+
+    case = training.TrainingCase("mlp", (128, 784, 1000, 1000, 10))    # batch and layer sizes
+    training.table(measure(case))
 """
 
 from layernorm.lab.benchmarks.training.case import TrainingCase, plan, recorded, table

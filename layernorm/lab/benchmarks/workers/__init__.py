@@ -1,7 +1,9 @@
 """`layernorm bench workers`: updates that processes share, and runs that a sweep hands to them.
 
-rows = measure(workers.UpdatesCase("digits", (128, 64, 1000, 1000, 10)))
-workers.tables(rows)
+One network::
+
+    rows = measure(workers.UpdatesCase("digits", (128, 64, 1000, 1000, 10)))
+    workers.tables(rows)
 """
 
 from layernorm.lab.benchmarks.workers.plan import plan, recorded, tables
