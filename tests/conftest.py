@@ -10,26 +10,36 @@ import pytest
 
 FOLDER = Path(__file__).parent
 collect_ignore = ["library/made_up_method.py"]  # it adds a method to whoever imports it
-# Files and folders that take more than ten seconds of a processor. The others take two to three
-# minutes together, collecting included.
+# Files and folders that take more than ten seconds of a processor, but for the definitions, their
+# derivations and the pairs of chapters. The others take two to three minutes together, collecting
+# included.
 SLOW = [
     "book/test_download.py",
+    "book/test_execute.py",
     "book/test_readme.py",
+    "book/test_same_records.py",
+    "cli/test_cli.py",
     "kernels",
     "recurrent",
     "lab/analysis/test_parallel.py",
     "lab/benchmarks",
+    "lab/claims/test_challenge.py",
     "lab/claims/test_claims.py",
     "lab/claims/test_experiments.py",
     "lab/data/test_cloze.py",
     "lab/experiments",
     "lab/gpu",
+    "lab/records/test_hostile.py",
     "lab/records/test_offline.py",
+    "lab/records/test_records.py",
     "lab/records/test_staleness.py",
+    "lab/records/test_table.py",
     "lab/test_invariance_figure.py",
     "library/test_made_up_method.py",
     "library/test_modules_graphs.py",
+    "library/test_mutants.py",
     "library/test_onnx.py",
+    "symbolic/test_geometry.py",
 ]
 
 
