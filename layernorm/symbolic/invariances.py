@@ -123,7 +123,7 @@ class Proof:
 
     @property
     def error_growth(self) -> sympy.Expr:
-        """The slope at eps = 0 of y'/y - 1, for delta > 0: 0 where eps does no harm."""
+        """The slope at eps = 0 of y'/y - 1, for delta > 0; 0 where eps does no harm."""
         ratio = self.ratio.subs(DELTA, sympy.Symbol("delta", positive=True))
         return sympy.factor(ratio.diff(EPS).subs(EPS, 0))
 

@@ -231,7 +231,7 @@ def _apart(one: float, other: float) -> float:
 
 
 def _depends(run: Record) -> list[Root]:
-    """What a run like this one depends on where that one was made."""
+    """The code that a run like this one depends on where that one was made."""
     kind = "cuda" if run.environment.get("gpus") else "cpu"
     workers = Workers(size=run.config["options"].get("workers", 1))
     return depends_on(get(run.config["experiment"]), torch.device(kind), workers)

@@ -74,7 +74,7 @@ def carry_out(
 
 
 def _said(done: parts.Ended) -> str:
-    """What came of a file's tests, in a line."""
+    """The result of a file's tests, in a line."""
     if done.code is None:
         return f"stopped after {done.seconds:.0f} s"
     last = (done.printed.strip().splitlines() or ["nothing printed"])[-1].strip("= ")
