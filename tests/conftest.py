@@ -1,5 +1,5 @@
-"""Checks the annotated shapes of every call into the package while the tests run, where beartype is
-installed, and says which files `make test FAST=1` leaves out: `python tests/conftest.py` prints
+"""Checks annotated types and shapes of calls into the package while the tests run, where beartype
+is installed, and says which files `make test FAST=1` leaves out: `python tests/conftest.py` prints
 them."""
 
 import os
@@ -48,8 +48,17 @@ if __name__ != "__main__":
     # imports those of folders that its command line names before it calls any hook.
     from jaxtyping import install_import_hook
 
+    def checked(root):
+        """The library, and those modules of the lab that annotate shapes: the others handle records
+        and plans, which checks of every call would slow down three times."""
+        for file in (root / "layernorm").rglob("*.py"):
+            name = ".".join(file.relative_to(root).with_suffix("").parts)
+            of_lab = name.startswith("layernorm.lab.")
+            if "jaxtyping" in file.read_text() if of_lab else name != "layernorm.__init__":
+                yield name.removesuffix(".__init__")
+
     if find_spec("beartype"):
-        install_import_hook("layernorm", "typechecker.check")
+        install_import_hook(list(checked(FOLDER.parent)), "typechecker.check")
 
 
 @pytest.fixture(autouse=True)
