@@ -54,7 +54,7 @@ if __name__ != "__main__":
         for file in (root / "layernorm").rglob("*.py"):
             name = ".".join(file.relative_to(root).with_suffix("").parts)
             of_lab = name.startswith("layernorm.lab.")
-            if "jaxtyping" in file.read_text() if of_lab else name != "layernorm.__init__":
+            if "jaxtyping" in file.read_text("utf-8") if of_lab else name != "layernorm.__init__":
                 yield name.removesuffix(".__init__")
 
     if find_spec("beartype"):
