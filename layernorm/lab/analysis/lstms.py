@@ -17,14 +17,16 @@ def bn_lstm(inputs: int = 8, hidden: int = 32, **options) -> BatchNormLSTM:
 
 
 @torch.no_grad()
-def at_start(method: str, gain: float, hidden: int = 32) -> nn.Module:
+def at_start(method: str, gain: float, hidden: int = 32, forget_bias: float = 0.0) -> nn.Module:
     """A batch- or layer-normalized LSTM at its start, all gains the same."""
     if method == "batch":
-        return bn_lstm(hidden=hidden, gain=gain)
-    layer = LayerNormLSTM(8, hidden, dtype=torch.float64, backend="reference")
+        layer = bn_lstm(hidden=hidden, gain=gain)
+    else:
+        layer = LayerNormLSTM(8, hidden, dtype=torch.float64, backend="reference")
     for name, parameter in layer.named_parameters():
         if name.startswith("ln") and "weight" in name:
             parameter.fill_(gain)
+    layer.bias_ih_l0.chunk(4)[1].fill_(forget_bias)
     return layer
 
 

@@ -15,7 +15,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its two-sided confidence interval, in the unit of the values."""
+    """A mean with its two-sided confidence interval, in the unit of the values.
+
+    >>> f"{Interval(-0.001, -0.02, 0.02, n=5):.1f}"
+    '0.0 [0.0, 0.0]'
+    """
 
     mean: float
     low: float
@@ -23,7 +27,7 @@ class Interval:
     n: int
 
     def __format__(self, spec: str) -> str:
-        spec = spec or ".3g"
+        spec = f"z{spec or '.3g'}"  # no minus before a zero
         return f"{self.mean:{spec}} [{self.low:{spec}}, {self.high:{spec}}]"
 
     def __str__(self) -> str:

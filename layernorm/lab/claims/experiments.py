@@ -32,7 +32,7 @@ def rule(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comparis
     parts = [f"experiment {experiment.name}, profile {plan.profile}"]
     for margin in dict.fromkeys(row.margin for row in rows):
         names = " and ".join(row.name for row in rows if row.margin == margin)
-        parts.append(f"{margin.of}, {names}, margin {margin.size:.3g} {margin.unit}: {margin.why}")
+        parts.append(f"{margin.of}, {names}, margin {margin}: {margin.why}")
     parts.append(f"the statement: {SAYS[rows[0].says]}")
     if rows[0].family == EXPLORATORY:
         parts.append("exploratory: shown, and no verdict")
@@ -66,7 +66,10 @@ def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> F
     reason = " ".join(problems) or None
     if unmet and not problems:
         reason = f"Not supported, which comes first: {' and '.join(unmet)}."
-    if reason is None and verdict in (INCONCLUSIVE, DEPENDS):
+    if reason is None and verdict == INCONCLUSIVE:
+        undecided = [one.row.name for one in own if one.verdict == INCONCLUSIVE]
+        reason = f"The runs do not decide {' and '.join(undecided)}."
+    if reason is None and verdict == DEPENDS:
         reason = "; ".join(f"{one.row.name}: {one.verdict}" for one in own) + "."
     seeds = sorted({one.difference.n for one in judged.values() if one.difference})
     evidence = "; ".join(f"{name}: {one}" for name, one in judged.items())
@@ -74,7 +77,9 @@ def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> F
     evidence = f"Mean difference ({level}): {evidence}." if seeds else ""
     shown = {
         "numbers": {name: one.difference.mean for name, one in judged.items() if one.difference},
-        "table": tuple(table_row(name, one, found) for name, one in judged.items()),
+        "table": tuple(
+            table_row(name, one, found, alone=len(judged) == 1) for name, one in judged.items()
+        ),
     }
     if rows[0].family == EXPLORATORY:
         return Finding(EXPLORATORY, " ".join(filter(None, (evidence, *problems))), **shown)
@@ -82,16 +87,18 @@ def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> F
     return Finding(verdict, evidence, reason=reason, **shown)
 
 
-def table_row(name: str, one: Judged, found: Verdicts) -> dict[str, str]:
+def table_row(name: str, one: Judged, found: Verdicts, *, alone: bool) -> dict[str, str]:
     """A comparison as the ledger shows it: all of it from the runs and the plan."""
-    margin, shown, problem = one.row.margin, one.difference, one.problem or ""
+    shown, problem = one.difference, one.problem or ""
     problem = problem[:1].lower() + problem[1:]
     return {
         "comparison": name,
         "n": str(shown.n) if shown else "",
         "interval": f"{shown:.3g}" if shown else "",
-        "margin": f"{margin.size:.3g} {margin.unit}".strip(),
+        "margin": str(one.row.margin),
+        "verdict": "" if alone or one.verdict == EXPLORATORY else one.verdict,
         "same verdict for margins": one.reach(),
+        "possible": one.possible(),
         "of the paper's updates": share(found, one.row),
         "but": problem if one.verdict == EXPLORATORY else "",
     }

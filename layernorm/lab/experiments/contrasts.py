@@ -47,6 +47,10 @@ class Margin:
                 "difference that matters"
             )
 
+    def __str__(self) -> str:
+        unit = self.unit.removesuffix("s") if self.size == 1 else self.unit
+        return f"{self.size:.3g} {unit}".strip()
+
 
 @dataclass(frozen=True)
 class Said:

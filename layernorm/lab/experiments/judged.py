@@ -89,22 +89,28 @@ class Judged:
         if not self.decided:
             return ""
         low, high = self.margins()
-        return f"{low:.3g} to " + (f"{high:.3g}" if high < math.inf else "any")
+        span = [f"from {low:.3g}"] * (low > 0) + [f"up to {high:.3g}"] * (high < math.inf)
+        return " ".join(span) or "any"
+
+    def possible(self) -> str:
+        """What an interval that decides nothing still allows; "" for others."""
+        if not self.decided or self.verdict != INCONCLUSIVE:
+            return ""
+        m, d = self.row.margin.size, self.difference
+        may = ["an advantage that matters"] * (d.low < -m)
+        may += ["none that matters"] * (d.high >= -m and d.low <= m)
+        may += ["a disadvantage"] * (d.high > m)
+        return ", ".join(may) if len(may) < 3 else "anything"
 
     def notes(self) -> list[str]:
-        """The margins of this verdict; of an open one also its sign, and what may still be."""
+        """For which margins this is the verdict; of an open one also its sign, and what may be."""
         if not self.decided:
             return []
-        m, d = self.row.margin.size, self.difference
-        low, high = self.margins()
-        span = [f"from {low:.3g}"] * (low > 0) + [f"up to {high:.3g}"] * (high < math.inf)
-        said = [f"for margins {' '.join(span)}" if span else "for any margin"]
-        if self.verdict == INCONCLUSIVE:
+        reach, may, d = self.reach(), self.possible(), self.difference
+        said = ["for any margin" if reach == "any" else f"for margins {reach}"]
+        if may:
             said += ["below 0"] * (d.high < 0) + ["above 0"] * (d.low > 0)
-            may = ["an advantage that matters"] * (d.low < -m)
-            may += ["none that matters"] * (d.high >= -m and d.low <= m)
-            may += ["a disadvantage"] * (d.high > m)
-            said.append(f"possible: {', '.join(may)}" if len(may) < 3 else "anything is possible")
+            said.append("anything is possible" if may == "anything" else f"possible: {may}")
         return said
 
     def __str__(self) -> str:

@@ -76,8 +76,9 @@ def verdicts(sweep: Sweep, done: Mapping[str, records.Record]) -> list[list[str]
         if set(one.row.arms) <= set(sweep.arms):
             shown = f"{one.difference:.4g}" if one.difference else ""
             why = one.problem or "; ".join(one.notes())
-            margin = f"{one.row.margin.size:.3g} {one.row.margin.unit}"
-            rows.append([name, shown, margin, _verdict(one, found) + (why and f" ({why})")])
+            rows.append(
+                [name, shown, str(one.row.margin), _verdict(one, found) + (why and f" ({why})")]
+            )
     return rows
 
 
@@ -162,7 +163,7 @@ def table(found: compare.Verdicts, *names: str) -> pandas.DataFrame:
             "difference": f"{one.difference:.3g}" if one.difference else "",
             "confidence": f"{one.confidence:.2%}",
             "n": one.difference.n if one.difference else "",
-            "margin": f"{one.row.margin.size:.3g} {one.row.margin.unit}",
+            "margin": str(one.row.margin),
             "verdict": _verdict(one, found),
             "same for margins": one.reach(),
             "of the paper's updates": share(found, one.row),

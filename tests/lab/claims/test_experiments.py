@@ -192,7 +192,8 @@ def test_each_claim_can_have_each_verdict(id, made):
             assert shown["comparison"] == row.name
             assert int(shown["n"]) >= 5
             assert shown["margin"].startswith(f"{row.margin.size:.3g}")
-            assert " to " in shown["same verdict for margins"]
+            assert shown["same verdict for margins"].startswith(("from ", "up to "))
+            assert bool(shown["verdict"]) == (len(finding.table) > 1)
 
 
 @pytest.mark.parametrize("id", sorted(CLAIMS.keys() - DECIDED.keys()))
@@ -278,6 +279,27 @@ def test_while_runs_of_what_comes_first_are_missing_nothing_is_tested():
     frame = pandas.DataFrame(runs, columns=COLUMNS)
     found = Verdicts(Comparisons((first, row), gates=()), frame, frame, "abc", range(2))
     assert of_claim(said, [row], found).verdict == "not yet tested"
+
+
+def test_an_open_claim_names_what_is_open_and_what_may_be():
+    margin, said = Margin(1.0, "points", "the loss", "it is visible"), Said("x", "X.")
+    names = {"a": "a - b", "c": "c - b"}
+    rows = [Comparison(names[n], less(n, "b", "loss"), margin, said) for n in names]
+    losses = {"a": (-5.0, -5.1, -5.2), "b": (0.0, 0.0, 0.0), "c": (-0.5, 0.0, -0.9)}
+    runs = [
+        (arm, seed, math.nan, math.nan, "loss", value, {})
+        for arm, of_seed in losses.items()
+        for seed, value in enumerate(of_seed)
+    ]
+    frame = pandas.DataFrame(runs, columns=COLUMNS)
+    found = Verdicts(Comparisons(tuple(rows), gates=()), frame, frame, "abc", range(3))
+    both = of_claim(said, rows, found)
+    assert (both.verdict, both.reason) == ("inconclusive", "The runs do not decide c - b.")
+    assert [shown["verdict"] for shown in both.table] == ["supported here", "inconclusive"]
+    assert [shown["possible"] for shown in both.table] == ["", "anything"]
+    assert {shown["margin"] for shown in both.table} == {"1 point"}
+    [alone] = of_claim(said, rows[1:], found).table
+    assert alone["verdict"] == ""
 
 
 def test_starts_and_gains_that_are_asked_about_need_not_learn(made):

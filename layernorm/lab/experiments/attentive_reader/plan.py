@@ -250,7 +250,7 @@ _STATEMENTS = (  # id, statement, favored arm, others, end of the name
     (
         "faster-than-sequence-wise-batch",
         "An attentive reader with layer normalization also learns in fewer updates than one with "
-        "sequence-wise batch normalization, the best kind, which the paper leaves out.",
+        "batch normalization by statistics of whole sequences, which the paper leaves out.",
         *("layer", ("batch/sequence",), ""),
     ),
     (
