@@ -71,8 +71,8 @@ class Profile:
 class Original:
     """The paper's own experiment, for the box at the head of its chapter.
 
-    `updates`: of a run, on batches of `batch_size`; None where the paper does not say. `ours`: our
-    data. `shown`: the options that describe our setup. `rows`: the comparisons that answer the
+    `updates`: of a run, on batches of `batch_size`, or that they are not said, and where. `ours`:
+    our data. `shown`: the options that describe our setup. `rows`: the comparisons that answer the
     claim. `by`: whose experiment it is, where it is not the paper's.
     """
 
@@ -80,7 +80,7 @@ class Original:
     data: str
     ours: str
     setup: str
-    updates: int | None
+    updates: int | str
     seeds: str
     result: str
     shown: tuple[str, ...]
@@ -91,7 +91,7 @@ class Original:
     def share(self, options: Mapping[str, Any]) -> float | None:
         """The updates of a run as a fraction of the paper's, or, in batches of another size, its
         epochs as one of the paper's; None where the paper does not say."""
-        if self.updates is None:
+        if isinstance(self.updates, str):
             return None
         size = options["batch_size"] / self.batch_size if self.batch_size else 1
         return options["updates"] * size / self.updates

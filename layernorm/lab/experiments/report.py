@@ -110,7 +110,7 @@ def box(experiment: Experiment, arm: str = "layer") -> Box:
         "data": (paper.data, paper.ours),
         "setup": (paper.setup, ", ".join(f"{name} {ours[name]}" for name in paper.shown)),
         "updates": (
-            f"{paper.updates:,}" if paper.updates else "not said",
+            paper.updates if isinstance(paper.updates, str) else f"{paper.updates:,}",
             f"{options.updates:,}" + (f" ({made:.2%} of the paper's)" if made else ""),
         ),
         "seeds": (paper.seeds, f"{seeds}, learning rates tuned on {len(scale.tuning_seeds)} more"),

@@ -417,7 +417,7 @@ def test_an_arm_and_the_one_whose_rate_it_takes_change_rates_together():
         (100, 128, {"updates": 10, "batch_size": 128}, 0.1),
         (100, 128, {"updates": 10, "batch_size": 4}, 0.1 / 32),  # of the epochs
         (100, None, {"updates": 10, "batch_size": 4}, 0.1),
-        (None, 128, {"updates": 10, "batch_size": 4}, None),
+        ("not said", 128, {"updates": 10, "batch_size": 4}, None),
     ],
 )
 def test_how_much_of_the_papers_updates_a_run_makes(updates, size, options, share):

@@ -37,7 +37,7 @@ def plan() -> Experiment:
         ours="eight novels of Project Gutenberg",
         setup="Xiong: translation models and BERT; Sun: language models of 130 million to 7 "
         "billion parameters",
-        updates=None,
+        updates="not said in the abstracts",
         seeds="not said in the abstracts",
         result="Xiong: without warm-up, results comparable with the baselines' in less time. Sun: "
         "perplexity lower by 5 to 8%",

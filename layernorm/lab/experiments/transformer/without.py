@@ -46,7 +46,7 @@ def plan() -> Experiment:
         data="Verma: text of 1 to 118 million tokens",
         ours="eight novels of Project Gutenberg, 10,000 or 3.7 million characters",
         setup="Verma: GPT-2 of 64 million to 3.78 billion parameters",
-        updates=None,
+        updates="not said in the abstract",
         seeds="not said in the abstract",
         result="Verma, 64 million parameters: validation loss 27.3% lower with 1 million tokens, "
         "18.8% higher with 118 million",
