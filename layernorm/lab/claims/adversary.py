@@ -19,7 +19,7 @@ from layernorm.lab.claims.schema import Finding
 
 SIZES = (1, 2, 3)
 Case = tuple[Tensor, ...]
-VARIES = "the units of the case do not all agree"
+VARIES = "eps = 0, and the units of the case do not all agree"
 
 
 def rows(units: int, huge: float = 1e100, mean: float = 1e6) -> dict[str, Tensor]:

@@ -32,25 +32,31 @@ def never_centers(x, *args, **options):
     statement="Normalization keeps the input of the activation function out of its inactive "
     "region.",
     rule=f"tanh, inactive beyond |a| = {EDGE}: held if no case has more than 1/{EDGE}² of its "
-    "units there, whatever the gain; conditional if so at gain 1 and bias 0 only; else refuted "
-    "(random cases of 100 units, with common means and scales up to 100, the worst case, and the "
-    "adversary's rows)",
+    "units there (layer), nor any unit of its cases (batch), whatever the gain and bias; "
+    "conditional if so at gain 1 and bias 0 only; else refuted (random cases of 100 units, with "
+    "common means and scales up to 100, the worst case, and the adversary's rows)",
     sabotage=(LAYER_NORM, as_it_is),
 )
 def inactive_region_avoided() -> Finding:
     worst_case = torch.tensor([1.0] * 10 + [-1.0] * 10 + [0.0] * 80).double()
     cases = [draw(100, 100) * s + m for s in (0.01, 1, 100) for m in (0, 100)]
     hard = bare(torch.cat([*adversary.rows(100).values()]), eps=1e-5)
-    normalized = torch.cat([bare(torch.cat([*cases, worst_case[None]])), hard])
-    shares = [(gain * normalized.abs() > EDGE).double().mean(1).max().item() for gain in (1, 10)]
-    bound = 1 / EDGE**2
+    rows = torch.cat([*cases, worst_case[None]])
+    batch = F.batch_norm(rows.T, None, None, training=True, eps=0.0).T  # a row is a unit's cases
+    normalized = torch.cat([bare(rows), hard, batch])
+
+    def share(gain: float, bias: float) -> float:
+        """Of the units of a case, or the cases of a unit, the largest."""
+        return ((gain * normalized + bias).abs() > EDGE).double().mean(1).max().item()
+
+    shares, bound = [share(1, 0), share(10, 0), share(1, 5)], 1 / EDGE**2
     return conditional(
         shares[0] <= bound,
-        shares[1] <= bound,
-        "the gain is 1 and the bias 0: then at most a share 1/c² of a layer's units lies more than "
-        "c standard deviations from the mean",
-        f"At gain 1 and bias 0 at most {shares[0]:.0%} of the units of a case lie beyond {EDGE} "
-        f"(Chebyshev allows {bound:.0%}); at gain 10 up to {shares[1]:.0%} do.",
+        max(shares) <= bound,
+        "the gain is 1 and the bias 0: then at most a share 1/c² of a layer's units (layer), or of "
+        "a unit's cases (batch), lies more than c standard deviations from the mean",
+        f"At gain 1 and bias 0 at most {shares[0]:.0%} of them lie beyond {EDGE} (Chebyshev allows "
+        f"{bound:.0%}); at gain 10 up to {shares[1]:.0%} do, at bias 5 up to {shares[2]:.0%}.",
         gain_1=shares[0],
         gain_10=shares[1],
     )
@@ -90,7 +96,8 @@ def layer_inputs_standardized() -> Finding:
         own < 1e-9 and (min(other) > 0.1 or worst(*other) < 1e-9),
         worst(*other) < 1e-9,
         "it means the summed inputs before gain, bias and activation, over the units of each case "
-        "(layer) or the cases of the batch for each unit (batch), and these do not all agree",
+        "(layer) or the cases of the batch for each unit (batch), eps = 0, and these do not all "
+        "agree",
         f"Over the units of a case (layer) or the cases of a batch (batch) the moments are off by "
         f"{less(own, 1e-9)}; the other way round, after gain and bias or after ReLU always by "
         f"{less(min(other), 0.1)}.",

@@ -161,11 +161,11 @@ def gain_and_bias_restore_layer_normalization() -> Finding:
     "training case.",
     rule="eps = 0, 50 layers with 6 inputs and 8 units: refuted if scaling x by 0.1 or 10, or "
     "adding 5 to all summed inputs a = Wx, changes the output by 1e-9; conditional if adding 5 to "
-    "all of x does; else held",
+    "all of x does, or scaling it by -1; else held",
     sabotage=(LAYER_NORM, not_recentered),
 )
 def invariant_to_a_shift_of_one_case() -> Finding:
-    kept, shift_x = 0.0, []
+    kept, shift_x, turned = 0.0, [], []
     for _ in range(50):
         w, x = torch.randn(8, 6).double(), draw(6)
         y = plain(w @ x)
@@ -173,13 +173,15 @@ def invariant_to_a_shift_of_one_case() -> Finding:
             kept, largest(*(plain(a) - y for a in (w @ (0.1 * x), w @ (10 * x), w @ x + 5)))
         )
         shift_x.append(largest(plain(w @ (x + 5)) - y))
+        turned.append(largest(plain(-(w @ x)) - y))
     return conditional(
         kept < 1e-9,
-        worst(*shift_x) < 1e-9,
-        "what is shifted is the summed inputs a, not the features x that enter the weights",
+        worst(*shift_x, *turned) < 1e-9,
+        "eps = 0, the scale is positive, and what is shifted is the summed inputs a, not the "
+        "features x that enter the weights",
         f"Scaling x and shifting a {'change nothing' if kept < 1e-9 else 'count'} to 1e-9; "
         f"shifting x by 5 changes an output by {torch.tensor(shift_x).median():.1f} in the median "
-        "layer.",
+        f"layer, scaling it by -1 by {torch.tensor(turned).median():.1f}.",
     )
 
 

@@ -18,7 +18,8 @@ _weight_norm = F.weight_norm
 @claim(
     id="layer-norm-mixes-features",
     statement="Layer normalization mixes the features of a case: where some of them are measured "
-    "in smaller units, so that their numbers grow, the outputs of all the others shrink.",
+    "in units ten or more times smaller, so that their numbers grow, the outputs of all the others "
+    "draw together.",
     rule="for 100 random cases of 12 features, 4 of which are multiplied by 1, 10, 100, 1000: "
     "held if in every case the spread of the other 8 outputs falls at every step, by a factor of "
     "at least 50 in all, and so for the adversary's rows; conditional if only rows break it in "
