@@ -61,12 +61,23 @@ if __name__ != "__main__":
         install_import_hook(list(checked(FOLDER.parent)), "typechecker.check")
 
 
-@pytest.fixture(autouse=True)
-def same_draws():
-    """Every test draws the same, alone or after others: torch starts from a seed of chance."""
+@pytest.fixture(scope="session")
+def threads():
+    """As many as torch starts with."""
     import torch  # not above: `make` runs this file, too
 
+    return torch.get_num_threads()
+
+
+@pytest.fixture(autouse=True)
+def same_start(threads):
+    """Every test draws the same with the same threads, alone or after others: torch starts from a
+    seed of chance, and commands leave the number of threads that they were told."""
+    import torch
+
     torch.manual_seed(0)
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
 
 
 @pytest.fixture
