@@ -270,24 +270,36 @@ def unselectable_keys() -> Finding:
     "logit; under RMS normalization none does (Brody et al. 2023).",
     kind="proof",
     rule="the sum of a layer-normalized vector with gain 1 is 0, so the query of ones gives 0 to "
-    "all keys. Proved if it does to 1e-12 times the conditioning for 200 random keys of 2 to 64 "
-    "numbers and the adversary's rows, and if for 64 random keys under RMS normalization the "
-    "matrix of their differences has full rank, so that no query but 0 weighs them alike; else "
-    "refuted",
+    "all keys; a query weighs keys alike if their differences have a lower rank than they have "
+    "numbers. Refuted unless the first holds to 1e-12 times the conditioning for 200 random keys "
+    "of 2 to 64 numbers and the adversary's rows, and the ranks of 200 keys are full under RMS "
+    "normalization; proved if they are for 8 RMS-normalized keys of 64 numbers, too, and lower for "
+    "200 layer-normalized ones after a matrix from 48 numbers to 12; else conditional",
     # Mutant: RMS normalization.
     sabotage=(LAYER_NORM, lambda x, shape, *_, **__: F.rms_norm(x, shape)),
 )
 def alike() -> Finding:
+    def rank(keys: Tensor) -> int:
+        return int(torch.linalg.matrix_rank(keys[1:] - keys[0]))
+
     off, full = 0.0, True
     for d in (2, 3, 8, 64):
         for x in (draw(200, d), *filter(adversary.varies, adversary.rows(d).values())):
             total = F.layer_norm(x, (d,)).sum(-1)
             off = worst(off, largest(total) / d / adversary.conditioning(x))
-        z = F.rms_norm(draw(200, d), (d,))
-        full &= int(torch.linalg.matrix_rank(z[1:] - z[0])) == d
-    return proved(
+        full &= rank(F.rms_norm(draw(200, d), (d,))) == d
+    few = rank(F.rms_norm(draw(8, 64), (64,)))
+    head = rank(F.layer_norm(draw(200, 48), (48,)) @ draw(48, 12))
+    return conditional(
         off < 1e-12 and full,
-        "The query of ones gives every layer-normalized key 0; the differences of RMS-normalized "
-        f"keys {'have' if full else 'have not'} full rank.",
+        few == 64 and head < 12,
+        "the keys are the normalized vectors, or a matrix of them that keeps the direction of the "
+        "ones, and under RMS normalization there are more keys than each has numbers",
+        "The query of ones gives every layer-normalized key 0; the differences of 200 "
+        f"RMS-normalized keys {'have' if full else 'have not'} full rank. Those of 8 with 64 "
+        f"numbers have rank {few}, so that some query weighs them alike; those of 200 "
+        f"layer-normalized ones after a random matrix to 12 numbers have rank {head}, so that none "
+        "but 0 does.",
+        proved,
         off=off,
     )
