@@ -46,7 +46,7 @@ def inactive_region_avoided() -> Finding:
     normalized = torch.cat([bare(rows), hard, batch])
 
     def share(gain: float, bias: float) -> float:
-        """Of the units of a case, or the cases of a unit, the largest."""
+        """The largest, of the units of a case and of the cases of a unit."""
         return ((gain * normalized + bias).abs() > EDGE).double().mean(1).max().item()
 
     shares, bound = [share(1, 0), share(10, 0), share(1, 5)], 1 / EDGE**2

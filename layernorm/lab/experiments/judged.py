@@ -93,7 +93,7 @@ class Judged:
         return " ".join(span) or "any"
 
     def possible(self) -> str:
-        """What an interval that decides nothing still allows; "" for others."""
+        """The outcomes that an interval without a decision still allows; "" for others."""
         if not self.decided or self.verdict != INCONCLUSIVE:
             return ""
         m, d = self.row.margin.size, self.difference
