@@ -51,13 +51,13 @@ class NotExportable(ValueError):
     """Raised if a layer is called in a way that an ONNX file cannot express."""
 
 
-def export(model: nn.Module, args: tuple, file: str | PathLike | None = None, **options):
+def export(model: nn.Module, args: tuple = (), f: str | PathLike | None = None, **options):
     """`torch.onnx.export` of a model that holds this package's layers; same arguments.
 
     Args:
         model: in evaluation mode.
         args: example inputs; where a dimension shall be of any size, the example's is 2 or more.
-        file: where to write; None: only return.
+        f: the file to write; None: only return.
         options: as `torch.onnx.export`'s; `dynamic_shapes` names what may have any size, and
             `external_data=False` puts the weights into the same file.
 
@@ -90,7 +90,7 @@ def export(model: nn.Module, args: tuple, file: str | PathLike | None = None, **
         raise ImportError("export needs onnxscript; install it with pip install 'layernorm[onnx]'")
     try:
         with _exportable(), torch.no_grad():
-            return torch.onnx.export(model, args, file, **options)
+            return torch.onnx.export(model, args, f, **options)
     except Exception as error:
         reason = error
         while reason and not isinstance(reason, NotExportable):
@@ -220,9 +220,19 @@ def _scan(
 
     rows = x.unflatten(0, (-1, states[0].shape[0]))
     rows = rows.flip(0) if reverse else rows
-    given = tuple(w for w in flat if w is not None)
-    *last, y = scan_op(body, list(states), [rows, *extra], given)
+    # the operator refuses what shares memory, as one tensor for two states or weights does
+    initial = [state.clone() for state in states]
+    weights = tuple(_apart([w for w in flat if w is not None]))
+    *last, y = scan_op(body, initial, [rows, *extra], weights)
     return (y.flip(0) if reverse else y).flatten(0, 1), *last
+
+
+def _apart(tensors: list[Tensor]) -> list[Tensor]:
+    """The tensors, a copy of one that has been there before."""
+    return [
+        t.clone() if any(t is before for before in tensors[:k]) else t
+        for k, t in enumerate(tensors)
+    ]
 
 
 _check_input = checks.layer_input

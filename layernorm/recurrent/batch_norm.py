@@ -131,7 +131,7 @@ class BatchNormLSTM(Layer, Parameters):
     def reset_parameters(self) -> None:
         """Weights uniform in ±1/√hidden_size, gains `gain`, biases 0 except b's forget gate."""
         super().reset_parameters()
-        for name, parameter in self.named_parameters():
+        for name, parameter in self._named():
             if name.startswith("bn") and "weight" in name:
                 parameter.fill_(self.gain)
             if name.startswith("bias"):

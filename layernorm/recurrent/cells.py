@@ -23,10 +23,9 @@ class _Cell:
         sizes = self._state_sizes()
         if hx is None:
             like = {"dtype": weight.dtype, "device": weight.device}
-            hx = tuple(torch.zeros(*batch, size, **like) for size in sizes)
-        elif self.states == 1:
-            hx = (hx,)
-        checks.initial_states(hx, self.states, [(*batch, size) for size in sizes], weight)
+            hx = [torch.zeros(*batch, size, **like) for size in sizes]
+        else:
+            hx = checks.initial_states(hx, [(*batch, size) for size in sizes], weight)
         rows = (t if batch else t.unsqueeze(0) for t in (input, *hx))
         states = self._sequence(*rows)
         return states if batch else tuple(s.squeeze(0) for s in states)

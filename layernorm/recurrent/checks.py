@@ -126,6 +126,11 @@ def projection(proj_size, hidden_size: int) -> None:
 
 def rows(name: str, x, features: int, weight: Tensor, dims: tuple[int, ...], form: str) -> None:
     """An input of a layer or cell: kind, number of dimensions, features, type of number."""
+    if isinstance(x, torch.fx.Proxy):
+        raise TypeError(
+            f"{name} must be a torch.Tensor, got a Proxy of torch.fx, which cannot see through "
+            "this module; trace with a torch.fx.Tracer whose is_leaf_module takes it whole"
+        )
     _floating(name, x)
     if x.dim() not in dims or x.shape[-1] != features:
         raise ValueError(f"{name} must have shape {form}, got {_shape(x)}")
@@ -151,17 +156,26 @@ def layer_input(input, layer, weight: Tensor) -> None:
         )
 
 
-def initial_states(hx, count: int, expected: list[tuple[int, ...]], weight: Tensor) -> None:
-    """hx as a tuple of states, each of its expected shape."""
-    if not isinstance(hx, tuple | list) or len(hx) != count:
-        kind = type(hx).__name__ if not isinstance(hx, tuple | list) else f"{len(hx)} values"
+def initial_states(
+    hx, expected: list[tuple[int, ...]], weight: Tensor, advice: str = ""
+) -> list[Tensor]:
+    """hx as a list of states, each of its expected shape and, under autocast too, of the weights'
+    type."""
+    several = isinstance(hx, tuple | list)
+    if len(expected) == 1:
+        if several:
+            raise TypeError(
+                f"hx must be one tensor, h_0, got {len(hx)} values; only an LSTM has a second state"
+            )
+        hx = (hx,)
+    elif not several or len(hx) != len(expected):
+        kind = f"{len(hx)} values" if several else type(hx).__name__
         raise TypeError(f"hx must be a pair (h_0, c_0) of tensors, got {kind}")
     for name, state, shape in zip(("h_0", "c_0"), hx, expected, strict=False):
         _floating(name, state)
-        if _shape(state) != shape:
+        if not _same_shape(state, shape):
             raise ValueError(
-                f"{name} must have shape {shape} for this input, got {_shape(state)}; it stays "
-                "(layers * directions, batch, size) with batch_first, too"
+                f"{name} must have shape {shape} for this input, got {_shape(state)}{advice}"
             )
         _validation.on_device(name, state, weight, "the weights'")
         if state.dtype != weight.dtype and not torch.is_autocast_enabled(state.device.type):
@@ -169,6 +183,18 @@ def initial_states(hx, count: int, expected: list[tuple[int, ...]], weight: Tens
                 f"{name} must have the weights' type {weight.dtype}, got {state.dtype}; convert "
                 f"it with {name}.to({weight.dtype})"
             )
+    return [state.to(weight.dtype) for state in hx]
+
+
+def _same_shape(state: Tensor, shape: tuple[int, ...]) -> bool:
+    """Compare sizes; in a graph those that are data, as a packed batch's is, when it runs."""
+    if state.dim() != len(shape):
+        return False
+    if torch.compiler.is_compiling():
+        for n, m in zip(state.shape, shape, strict=True):
+            torch._check(n == m, lambda: "hx must have (layers * directions, batch, size) of input")
+        return True
+    return _shape(state) == shape
 
 
 def forget_bias(forget_bias: float, bias: bool) -> None:
@@ -200,7 +226,7 @@ def lengths(self, input, hx, lengths) -> None:
     """The lengths of padded sequences, beside the input of a layer."""
     layer_input(input, self, self.weight_ih_l0)
     if hx is not None and not isinstance(hx, tuple | list):
-        initial_states(hx, 2, [], self.weight_ih_l0)  # refuses it
+        initial_states(hx, [(), ()], self.weight_ih_l0)  # refuses it
     if lengths is None:
         return
     if isinstance(input, PackedSequence) or input.dim() == 2:

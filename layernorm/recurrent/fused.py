@@ -70,13 +70,41 @@ def seen_through() -> str | None:
     A trace would keep addresses of tensors that are gone; a transform finds no rule for the fused
     computation, or takes its derivative for zero.
     """
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return "torch.func's transforms and forward-mode derivatives differentiate its steps"
     if torch.compiler.is_compiling():
         return None
     if torch.jit.is_tracing():
         return "torch.jit.trace records its steps"
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
-        return "torch.func's transforms and forward-mode derivatives differentiate its steps"
     return None
+
+
+def registered(name: str, compute, device_types):
+    """`compute` as torch's operator `layernorm::name`; in a graph that was captured before, it may
+    meet a forward derivative, for which torch would take zeros."""
+
+    @functools.wraps(compute)
+    def operator(*inputs):
+        if forward_ad._current_level >= 0:
+            raise NotImplementedError(
+                "the fused recurrent layers have no forward derivative in a captured graph; "
+                'capture the layer with backend="reference"'
+            )
+        return compute(*inputs)
+
+    return torch.library.custom_op(
+        f"layernorm::{name}", operator, mutates_args=(), device_types=device_types
+    )
+
+
+def one_type(kind: torch.dtype, tensors) -> None:
+    """Refuse states and weights of several types, as the definition does."""
+    others = {t.dtype for t in tensors if t is not None} - {kind}
+    if others and not torch.is_autocast_enabled(tensors[0].device.type):
+        raise TypeError(
+            f"weights and states must have one type, got {kind} and "
+            f"{', '.join(sorted(map(str, others)))}; convert the layer with module.to({kind})"
+        )
 
 
 def again(gradients) -> bool:

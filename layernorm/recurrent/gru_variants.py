@@ -148,7 +148,7 @@ class _Parameters(GRUParameters):
         """Draw the weights anew; gains 1, biases 0 but the update gate's part of b, update_bias;
         learned initial states 0."""
         super().reset_parameters()
-        for name, parameter in self.named_parameters():
+        for name, parameter in self._named():
             if name.startswith("bias_ih"):
                 parameter[self.hidden_size : 2 * self.hidden_size] = self.update_bias
 

@@ -20,8 +20,9 @@ path for CPUs in `layernorm.recurrent.cpu` or that for GPUs in `layernorm.recurr
 error where it cannot be used), and "auto" that path where it can be used and is faster, else the
 definition, with one warning if all that is missing is the library. torch.func's transforms, forward
 derivatives and torch.jit.trace are given the definition by "auto"; second derivatives in a compiled
-graph need "reference". A traced layer is for inputs of the length and batch that it was traced
-with; torch.compile and torch.export take others, too.
+graph, and forward ones of an exported layer, need "reference". A traced layer is for inputs of the
+length and batch that it was traced with; torch.compile and torch.export take others, too. The
+tracer of torch.fx must be told to take these layers whole (`is_leaf_module`).
 
 `torch.compile(layer, fullgraph=True)` captures one graph, whatever the batch; of a `PackedSequence`
 too where the fused path computes on a CPU, whose one operator takes its lengths as data. The
@@ -43,6 +44,7 @@ from layernorm.recurrent import checks, cpu, definition, fused, gpu
 from layernorm.recurrent.parameters import GRUParameters, LSTMParameters, RNNParameters
 
 BACKENDS = ("auto", "reference", "fused")
+STACKED = "; it stays (layers * directions, batch, size) with batch_first, too"
 
 
 class Layer:
@@ -81,6 +83,15 @@ class Layer:
     @property
     def _directions(self) -> tuple[str, ...]:
         return ("", "_reverse") if self.bidirectional else ("",)
+
+    @property
+    def all_weights(self) -> list[list[Tensor]]:
+        """The parameters of each layer and direction, as `torch.nn.LSTM` has them."""
+        return [
+            [getattr(self, f"{name}_l{layer}{direction}") for name in self._shapes(self.input_size)]
+            for layer in range(self.num_layers)
+            for direction in self._directions
+        ]
 
     def forward(self, input, hx=None):
         """Outputs of the last layer for all steps, and the last states of all layers.
@@ -130,15 +141,14 @@ class Layer:
         batch, sizes = int(batch) if isinstance(batch, Tensor) else batch, self._state_sizes()
         if hx is None and self.learn_initial_state:
             learned = (self.h_0, self.c_0) if self.states == 2 else (self.h_0,)
-            return [s.unsqueeze(1).expand(-1, batch, -1) for s in learned]
+            return [s.unsqueeze(1).expand(-1, batch, -1).contiguous() for s in learned]
         if hx is None:
             return [weight.new_zeros(count, batch, size) for size in sizes]
-        hx = (hx,) if self.states == 1 else hx
         expected = [(count, size) if single else (count, batch, size) for size in sizes]
-        checks.initial_states(hx, self.states, expected, weight)
+        hx = checks.initial_states(hx, expected, weight, STACKED)
         if single:
             return [s.unsqueeze(1) for s in hx]
-        return list(hx) if order is None else [s.index_select(1, order) for s in hx]
+        return hx if order is None else [s.index_select(1, order) for s in hx]
 
     def _stack(self, x: Tensor, batch_sizes, initial: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         last = []

@@ -1,6 +1,7 @@
 """Shared by cells and layers: the parameters of each kind of recurrent net, and how they start."""
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -65,18 +66,34 @@ class Parameters(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the weights anew; gains 1, biases 0, learned initial states 0."""
         bound = 1 / math.sqrt(self.hidden_size)
-        for name, parameter in self.named_parameters():
+        for name, parameter in self._named():
             if name.startswith("weight_"):
                 nn.init.uniform_(parameter, -bound, bound)
             else:
                 parameter.fill_(float(name.startswith("ln_") and "_weight" in name))
 
-    def _get(self, name: str) -> Tensor | None:
-        return getattr(self, name, None)
+    def _named(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """All parameters; those of `torch.nn.utils.parametrize` by the name that they stand for."""
+        for name, parameter in self.named_parameters():
+            yield name.removeprefix("parametrizations."), parameter
 
-    def _pair(self, norm: str, suffix: str) -> tuple[Tensor, Tensor | None] | None:
-        gain = self._get(f"{norm}_weight{suffix}")
-        return None if gain is None else (gain, self._get(f"{norm}_bias{suffix}"))
+    def _get(self, name: str) -> Tensor:
+        if (tensor := getattr(self, name)) is None:
+            raise TypeError(f"{name} must be a torch.Tensor, got None")
+        return tensor
+
+    def _b(self, suffix: str) -> Tensor | None:
+        return self._get(f"bias_ih{suffix}") if self.bias else None
+
+    def _pairs(self, suffix: str, *norms: str) -> list[tuple[Tensor, Tensor] | None]:
+        """Gain and bias of these norms; None for one that the variant does not have."""
+        there = self._norms()
+        return [
+            (self._get(f"{norm}_weight{suffix}"), self._get(f"{norm}_bias{suffix}"))
+            if norm in there
+            else None
+            for norm in norms
+        ]
 
     def _printed(self, **defaults) -> str:
         changed = (
@@ -121,24 +138,23 @@ class LSTMParameters(Parameters):
         """Draw the weights anew; gains 1, biases 0 but the forget gate's part of b, forget_bias;
         learned initial states 0."""
         super().reset_parameters()
-        for name, parameter in self.named_parameters():
+        for name, parameter in self._named():
             if name.startswith("bias_ih"):
                 parameter[self.hidden_size : 2 * self.hidden_size] = self.forget_bias
 
     def _weights(self, suffix: str) -> LSTMWeights:
-        w_ih, w_hh, b, w_hr = (
-            self._get(name + suffix) for name in ("weight_ih", "weight_hh", "bias_ih", "weight_hr")
-        )
-        norms = (self._pair(norm, suffix) for norm in ("ln_ih", "ln_hh", "ln_c"))
-        return LSTMWeights(w_ih, w_hh, b, *norms, w_hr)
+        w_ih, w_hh = self._get(f"weight_ih{suffix}"), self._get(f"weight_hh{suffix}")
+        norms = self._pairs(suffix, "ln_ih", "ln_hh", "ln_c")
+        w_hr = self._get(f"weight_hr{suffix}") if self.proj_size else None
+        return LSTMWeights(w_ih, w_hh, self._b(suffix), *norms, w_hr)
 
 
 class GRUParameters(Parameters):
     gates = 3
 
     def _weights(self, suffix: str) -> GRUWeights:
-        weights = (self._get(name + suffix) for name in ("weight_ih", "weight_hh", "bias_ih"))
-        return GRUWeights(*weights, self._pair("ln_ih", suffix), self._pair("ln_hh", suffix))
+        w_ih, w_hh = self._get(f"weight_ih{suffix}"), self._get(f"weight_hh{suffix}")
+        return GRUWeights(w_ih, w_hh, self._b(suffix), *self._pairs(suffix, "ln_ih", "ln_hh"))
 
 
 class RNNParameters(Parameters):
@@ -159,5 +175,6 @@ class RNNParameters(Parameters):
         return {k: v for k, v in super()._shapes(inputs).items() if k not in without}
 
     def _weights(self, suffix: str) -> RNNWeights:
-        weights = (self._get(name + suffix) for name in ("weight_ih", "weight_hh"))
-        return RNNWeights(*weights, self._pair("ln", suffix))
+        w_ih, w_hh = self._get(f"weight_ih{suffix}"), self._get(f"weight_hh{suffix}")
+        b = self._get(f"ln_bias{suffix}") if self.bias else None
+        return RNNWeights(w_ih, w_hh, (self._get(f"ln_weight{suffix}"), b))

@@ -1,4 +1,4 @@
-"""torch.compile (one graph, forward and backward) and torch.export of every module."""
+"""torch.compile (one graph, forward and backward), torch.export and torch.fx of the modules."""
 
 import copy
 from collections.abc import Callable
@@ -73,6 +73,21 @@ def compiled_step() -> None:
     torch.testing.assert_close(step(*arguments), functional.ln_lstm_step(*arguments))
 
 
+class Tracer(torch.fx.Tracer):
+    def is_leaf_module(self, m: torch.nn.Module, name: str) -> bool:
+        return m.__module__.startswith("layernorm")
+
+
+def traced(module: torch.nn.Module) -> None:
+    """torch.fx's own tracer looks into all but torch.nn; a recurrent layer says what to do."""
+    model, x = torch.nn.Sequential(module), torch.randn(4, 3)
+    recurrent = isinstance(module, layernorm.LayerNormGRU)
+    with pytest.raises(TypeError, match="Proxy.* is_leaf_module" if recurrent else "got Proxy"):
+        torch.fx.symbolic_trace(model)
+    got = torch.fx.GraphModule(model, Tracer().trace(model))(x)
+    torch.testing.assert_close(got, module(x), rtol=0, atol=0)
+
+
 def jobs() -> dict[str, Callable[[], None]]:
     listed = {"compile ln_lstm_step": compiled_step}
     for name, backend in CASES:
@@ -80,6 +95,8 @@ def jobs() -> dict[str, Callable[[], None]]:
         if name in TWO_MODES:
             listed[f"compile {name} {backend} evaluation"] = partial(compiled, name, backend, False)
         listed[f"export {name} {backend}"] = partial(exported, name, backend)
+    for module in (layernorm.GroupNorm(1, 3), layernorm.LayerNorm(3), layernorm.LayerNormGRU(3, 5)):
+        listed[f"fx {type(module).__name__}"] = partial(traced, module)
     return listed
 
 

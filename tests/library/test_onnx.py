@@ -40,6 +40,7 @@ CELLS = {
 EPS = 0.125  # exact in single precision
 TIMES = {0: "length", 1: "batch"}
 BATCH = {0: "batch"}
+FORMS = ((4, 3), (6, 2), (1, 1))  # length and batch
 
 
 def nodes(graph) -> Iterator:
@@ -96,7 +97,7 @@ def same(
 def layer(kind: str, norms: int, scans: int = 1, dtype=torch.float64, **options) -> None:
     """With the default backend; other batches and lengths, of one as well."""
     module = shaken(KINDS[kind](3, 5, dtype=dtype, eps=EPS, **options))
-    inputs = [(torch.randn(*form, 3, dtype=dtype),) for form in ((4, 3), (6, 2), (1, 1))]
+    inputs = [(torch.randn(*form, 3, dtype=dtype),) for form in FORMS]
     dynamic = {1: "length", 0: "batch"} if options.get("batch_first") else TIMES
     same(module, inputs[0], (dynamic,), inputs[1:], norms, scans)
 
@@ -112,6 +113,33 @@ def with_states(kind: str) -> None:
 
     hx = ({1: "batch"},) * 2 if count == 2 else {1: "batch"}
     same(module, drawn(4, 3), (TIMES, hx), [drawn(2, 5)], scans=4)
+
+
+class Tied(nn.Module):
+    """One tensor in two places: both states, both matrices, the gains of both norms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = shaken(layernorm.LayerNormLSTM(3, 3, dtype=torch.float64))
+        self.lstm.weight_hh_l0 = self.lstm.weight_ih_l0
+        self.lstm.ln_hh_weight_l0 = self.lstm.ln_ih_weight_l0
+
+    def forward(self, x, state):
+        return self.lstm(x, (state, state))
+
+
+def tied() -> None:
+    drawn = [(torch.randn(t, b, 3).double(), torch.randn(1, b, 3).double()) for t, b in FORMS]
+    same(Tied(), drawn[0], (TIMES, {1: "batch"}), drawn[1:], scans=1)
+
+
+def by_name() -> None:
+    """torch.onnx.export's arguments by its own names."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "model.onnx")
+        module = layernorm.LayerNormGRU(3, 5).eval()
+        export_module.export(module, f=file, kwargs={"input": torch.ones(4, 2, 3)}, verbose=False)
+        assert file.exists()
 
 
 def one_sequence() -> None:
@@ -249,6 +277,8 @@ def jobs() -> dict[str, Callable[[], None]]:
         "lstm states": partial(with_states, "lstm"),
         "gru states": partial(with_states, "gru"),
         "one sequence": one_sequence,
+        "tied": tied,
+        "by name": by_name,
         "lstm cell": partial(cell, "lstm", 5, variant="per_gate", proj_size=2),
         "gru cell": partial(cell, "gru", 4),
         "gru joint cell": partial(cell, "gru_variant", 1),

@@ -385,6 +385,10 @@ def test_torchs_weights_and_where_its_two_biases_go(kind):
     assert not old
 
 
+def test_torch_takes_a_number_for_a_flag():
+    assert convert.from_torch(nn.LSTM(3, 5, bidirectional=1)).bidirectional is True
+
+
 def test_torchs_settings_and_every_weight_are_taken_over():
     settings = {"num_layers": 2, "bidirectional": True, "batch_first": True, "dropout": 0.1}
     module = nn.LSTM(3, 5, proj_size=2, bias=False, **settings).eval()

@@ -22,6 +22,7 @@ CELLS = {
     "gru": layernorm.LayerNormGRUCell,
     "rnn": layernorm.LayerNormRNNCell,
 }
+BACKENDS = ("auto", "reference")
 GPU = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -63,8 +64,8 @@ def compiled(kind: str, backend: str, device: str = "cpu", units: int = 5) -> No
         same(captured, module, torch.randn(2, batch, 3, device=device))
 
 
-def packed(module, *sequences: torch.Tensor):
-    y, last = module(pack_sequence(sequences, enforce_sorted=False))
+def packed(module, *sequences: torch.Tensor, states: tuple | None = None):
+    y, last = module(pack_sequence(sequences, enforce_sorted=False), states)
     return y.data, last
 
 
@@ -75,6 +76,56 @@ def compiled_packed(kind: str) -> None:
     captured = torch.compile(module, fullgraph=True, backend="aot_eager")
     for lengths in ((3, 1, 2), (2, 4, 1, 4, 3), (1, 1)):
         same(captured, module, *(torch.randn(n, 3) for n in lengths), run=packed)
+
+
+def packed_from(module, *tensors: torch.Tensor):
+    """As `packed`, the last tensors being the initial states."""
+    sequences, states = tensors[: -module.states], tensors[-module.states :]
+    return packed(module, *sequences, states=states if module.states == 2 else states[0])
+
+
+def compiled_packed_states(kind: str, learned: bool) -> None:
+    """The same, from initial states that are given, or learned."""
+    torch._dynamo.reset()
+    module = shaken(LAYERS[kind](3, 5, backend="fused", learn_initial_state=learned))
+    captured = torch.compile(module, fullgraph=True, backend="aot_eager")
+    captured.states = module.states
+    for lengths in ((3, 1, 2), (2, 4, 1, 4, 3)):
+        sequences = [torch.randn(n, 3) for n in lengths]
+        states = [torch.randn(1, len(lengths), 5) for _ in range(module.states)]
+        if learned:
+            same(captured, module, *sequences, run=packed)
+        else:
+            same(captured, module, *sequences, *states, run=packed_from)
+
+
+def transformed(kind: str) -> None:
+    """A compiled derivative of any kind is the definition's."""
+    x, tangent = draw(3, 2, 3, seed=1), draw(3, 2, 3, seed=2)
+    made = [shaken(LAYERS[kind](3, 4, dtype=torch.float64, backend=b)) for b in BACKENDS]
+    made[1].load_state_dict(made[0].state_dict())
+
+    def derivatives(module):
+        def loss(x):
+            return module(x)[0].square().sum()
+
+        yield lambda x: torch.func.jvp(loss, (x,), (tangent,))[1]
+        yield lambda x: torch.func.grad(loss)(x)
+        yield lambda x: torch.func.vjp(loss, x)[1](x.new_tensor(2.0))[0]
+
+    for fast, definition in zip(*map(derivatives, made), strict=True):
+        torch._dynamo.reset()
+        expected = definition(x)
+        assert expected.any()
+        torch.testing.assert_close(torch.compile(fast, backend="eager")(x), expected)
+
+
+def exported_derivative(kind: str) -> None:
+    """Of an operator that is fixed in a graph there is no forward derivative: never zeros."""
+    module, x = shaken(LAYERS[kind](3, 5, backend="fused")), torch.randn(4, 2, 3)
+    captured = torch.export.export(module, (x,)).module()
+    with pytest.raises(NotImplementedError, match=r'forward.*backend="reference"'):
+        torch.func.jvp(lambda x: captured(x)[0], (x,), (x,))
 
 
 def compiled_cell(kind: str) -> None:
@@ -169,6 +220,10 @@ def jobs() -> dict[str, Callable[[], None]]:
             listed[f"export {kind} {backend}"] = partial(exported, kind, backend)
         if "fused" in backends(kind):
             listed[f"packed {kind} fused"] = partial(compiled_packed, kind)
+            listed[f"states {kind} fused"] = partial(compiled_packed_states, kind, False)
+            listed[f"learned {kind} fused"] = partial(compiled_packed_states, kind, True)
+            listed[f"jvp {kind} fused"] = partial(exported_derivative, kind)
+        listed[f"transform {kind} auto"] = partial(transformed, kind)
         listed[f"compile {kind} cell"] = partial(compiled_cell, kind)
         for frozen in (False, True):
             listed[f"trace {kind} auto frozen={frozen}"] = partial(traced, kind, frozen)

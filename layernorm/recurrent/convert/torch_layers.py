@@ -61,6 +61,7 @@ def from_torch(
     elif isinstance(module, nn.RNN):
         settings.append("nonlinearity")
     options |= {name: getattr(module, name) for name in settings}
+    options["bidirectional"] = bool(module.bidirectional)  # torch takes any number
     new = layers[type(module)](**options, **like(module.weight_ih_l0)).train(module.training)
     source, state = module.state_dict(), new.state_dict()
     for name, value in source.items():

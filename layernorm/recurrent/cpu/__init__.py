@@ -94,10 +94,13 @@ def gru(
 
 
 def _computed_in(x: Tensor, *others: Tensor | None) -> tuple[torch.dtype, list[Tensor | None]]:
-    """The type of the results, the states' (under autocast inputs may have another), and the
-    tensors in that to compute in."""
+    """The type of the results, the states', and the tensors in that to compute in.
+
+    Raises: TypeError for a state or weight of another type, except under autocast.
+    """
     kind = others[0].dtype
     compute = torch.float64 if kind == torch.float64 else torch.float32
+    fused.one_type(kind, others)
     return kind, [t if t is None or _fits(t, compute) else t.to(compute).contiguous()
                   for t in (x, *others)]  # fmt: skip
 

@@ -68,12 +68,15 @@ def call(
     for name, tensor in inputs.items():
         if tensor is None:
             continue
-        expected = shapes.get(name, per_gate)
-        if tensor.dtype != kind or tensor.shape != expected or not tensor.is_contiguous():
+        expected, on_cpu = shapes.get(name, per_gate), tensor.device.type == "cpu"
+        fits = tensor.dtype == kind and tensor.shape == expected and tensor.is_contiguous()
+        if not (fits and on_cpu):
             raise ValueError(
-                f"{name} must be contiguous {kind} of shape {expected}, got "
-                f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+                f"{name} must be contiguous {kind} of shape {expected} on the CPU, got "
+                f"{tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}"
             )
+        if tensor.is_neg():  # a view whose sign torch keeps beside the numbers
+            tensor = inputs[name] = tensor.resolve_neg()
         room[name] = tensor.data_ptr()
     loaded = library()
     if not isinstance(loaded, ctypes.CDLL):

@@ -19,7 +19,7 @@ from torch import Tensor
 from layernorm.recurrent import definition, fused
 from layernorm.recurrent.cpu.binding import call, pool
 from layernorm.recurrent.definition import GRUWeights, LSTMWeights
-from layernorm.recurrent.fused import no_second_derivative, watched
+from layernorm.recurrent.fused import no_second_derivative, registered, watched
 from layernorm.recurrent.variants import FORMS, Form
 
 
@@ -62,12 +62,6 @@ def _apply(operator: Operator, *inputs):
         return operator.registered(*inputs)
     *_, keep = inputs
     return _Direct.apply(operator, *inputs) if keep else operator.compute(*inputs)
-
-
-def _registered(name: str, compute):
-    return torch.library.custom_op(
-        f"layernorm::{name}", compute, mutates_args=(), device_types="cpu"
-    )
 
 
 def _keep(like: Tensor, rows: int, widths: dict[str, int], threads: int) -> Tensor:
@@ -144,7 +138,7 @@ def compute_lstm(
     return y, h_n, c_n, kept
 
 
-_lstm = _registered("lstm", compute_lstm)
+_lstm = registered("lstm", compute_lstm, "cpu")
 
 
 @_lstm.register_fake
@@ -198,7 +192,7 @@ def _lstm_gradients(x, h0, c0, w_ih, w_hh, gain_x, gain_h, gain_c, needs_dx) -> 
     return {name: x.new_empty(shape) for name, shape in shapes.items()}
 
 
-_lstm_backward = _registered("lstm_backward", compute_lstm_backward)
+_lstm_backward = registered("lstm_backward", compute_lstm_backward, "cpu")
 
 
 @_lstm_backward.register_fake
@@ -276,7 +270,7 @@ def compute_gru(
     return y, h_n, kept
 
 
-_gru = _registered("gru", compute_gru)
+_gru = registered("gru", compute_gru, "cpu")
 
 
 @_gru.register_fake
@@ -321,7 +315,7 @@ def _gru_gradients(x, h0, w_ih, w_hh, needs_dx) -> dict[str, Tensor]:
     return {name: x.new_empty(shape) for name, shape in shapes.items()}
 
 
-_gru_backward = _registered("gru_backward", compute_gru_backward)
+_gru_backward = registered("gru_backward", compute_gru_backward, "cpu")
 
 
 @_gru_backward.register_fake

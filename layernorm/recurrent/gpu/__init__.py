@@ -111,9 +111,12 @@ def _computed(x, h0, c0, weights, ln_c, batch_sizes, eps, form: str, reverse: bo
     if kind != torch.float64 and torch.is_autocast_enabled(x.device.type):
         product = torch.get_autocast_dtype(x.device.type)
     nothing = (None, None)
+    x, h0, c0 = (t if t is None else t.resolve_neg() for t in (x, h0, c0))
     inputs = Inputs(
-        x.to(product), h0, c0, weights.w_ih.to(product), weights.w_hh.to(product), weights.b,
+        x.to(product), h0, c0, weights.w_ih, weights.w_hh, weights.b,
         *(weights.ln_ih or nothing), *(weights.ln_hh or nothing), *ln_c,
     )  # fmt: skip
+    fused.one_type(kind, inputs[1:])
+    inputs = inputs._replace(w_ih=inputs.w_ih.to(product), w_hh=inputs.w_hh.to(product))
     y, h_n, c_n = operators.apply(inputs, batch_sizes, eps, form, reverse, kind)
     return y, h_n.to(kind), c_n.to(kind)

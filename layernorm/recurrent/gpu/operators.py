@@ -27,8 +27,7 @@ COUNT = len(Inputs._fields)
 DEVICES = ("cuda", "cpu") if launch.INTERPRETED else "cuda"
 
 
-@torch.library.custom_op("layernorm::recurrence", mutates_args=(), device_types=DEVICES)
-def _recurrence(
+def _compute(
     x: Tensor, h0: Tensor, c0: Tensor | None, w_ih: Tensor, w_hh: Tensor, bias: Tensor | None,
     gain_x: Tensor | None, bias_x: Tensor | None, gain_h: Tensor | None, bias_h: Tensor | None,
     gain_c: Tensor | None, bias_c: Tensor | None, batch_sizes: Tensor | None, eps: float,
@@ -42,13 +41,15 @@ def _recurrence(
         return compute(inputs, settings)
 
 
+_recurrence = fused.registered("recurrence", _compute, DEVICES)
+
+
 @_recurrence.register_fake
 def _(*arguments):
     return allocate(Inputs(*arguments[:COUNT]), Settings((), *arguments[COUNT + 1 :]))
 
 
-@torch.library.custom_op("layernorm::recurrence_backward", mutates_args=(), device_types=DEVICES)
-def _recurrence_backward(
+def _compute_backward(
     dy: Tensor, dh_n: Tensor | None, dc_n: Tensor | None, kept: list[Tensor],
     x: Tensor, h0: Tensor, c0: Tensor | None, w_ih: Tensor, w_hh: Tensor, bias: Tensor | None,
     gain_x: Tensor | None, bias_x: Tensor | None, gain_h: Tensor | None, bias_h: Tensor | None,
@@ -61,6 +62,9 @@ def _recurrence_backward(
     settings = _settings(inputs, batch_sizes, eps, form, reverse, kind, True)
     with launch._on(x.device):
         return compute_gradient(dy, dh_n, dc_n, kept, inputs, settings, needs_dx)
+
+
+_recurrence_backward = fused.registered("recurrence_backward", _compute_backward, DEVICES)
 
 
 @_recurrence_backward.register_fake
@@ -121,6 +125,7 @@ class _Direct(torch.autograd.Function):
         given = (_zeros_of_y(inputs, settings.kind) if dy is None else dy, dh_n, dc_n)
         if fused.again(given):
             return None, *_again(settings, inputs, (dy, dh_n, dc_n), wanted)
+        given = [g if g is None else g.resolve_neg() for g in given]
         with launch._on(inputs.x.device):
             if ctx.captured is not None and ctx.captured.holds(kept):
                 found = ctx.captured.gradient(*given, wanted[0])
