@@ -22,12 +22,12 @@ OPTIMIZERS = {
 Batches = Iterator[tuple[Tensor, Tensor]]
 
 
-def network(method: str, sizes=(8, 16, 16, 3)) -> nn.Sequential:
+def network(method: str, sizes=(8, 16, 16, 3), eps: float = 1e-30) -> nn.Sequential:
     """An `mlp` in float64 whose eps is as good as 0 (torch refuses 0 in batch normalization)."""
     net = networks.mlp(list(sizes), method).double()
     for module in net.modules():
         if hasattr(module, "eps"):
-            module.eps = 1e-30
+            module.eps = eps
     return net
 
 

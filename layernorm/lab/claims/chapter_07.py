@@ -20,6 +20,7 @@ from layernorm.lab.claims.checks import below, conditional, held, largest, less,
 
 GEOMETRY = "layernorm.symbolic.geometry"
 NATURAL = "layernorm.lab.analysis.fisher.natural"
+PHI = {"bernoulli": 1.0, "gaussian": 0.5, "categorical": 1.0}
 _natural = fisher.natural  # what mutants are made of
 
 
@@ -72,7 +73,7 @@ def fisher_is_the_curvature_of_kl() -> Finding:
     kind="proof",
     rule="SymPy: ∂s/∂θ = I ⊗ (xᵀ, 1) for H = 1 to 4 and 1 to 3 features, from which (12) follows "
     "by the chain rule for every family; and (12) equals E[∇log P ∇log Pᵀ] by autograd to 1e-12 "
-    "for the three families: proved if both, else refuted",
+    "for the three families, Gaussian with φ = ½: proved if both, else refuted",
     # Mutant: the model forgets its bias.
     sabotage=(NATURAL, lambda method, w, b, g, x: _natural(method, w, 0 * b, g, x)),
 )
@@ -83,9 +84,9 @@ def fisher_of_the_standard_model() -> Finding:
     same = all(glm.jacobian(0) == glm.paper_jacobian(0) for glm in models)
     off = 0.0
     for family in fisher.FAMILIES:
-        glm, numbers = GLM(family, "none", 2, 2, 3), fisher.model(2, 2, 3)
-        printed = glm.evaluate(glm.kronecker_fisher(), *numbers)
-        off = worst(off, largest(printed - fisher.by_definition(family, "none", *numbers)))
+        glm, numbers, phi = GLM(family, "none", 2, 2, 3), fisher.model(2, 2, 3), PHI[family]
+        printed = glm.evaluate(glm.kronecker_fisher(), *numbers, phi)
+        off = worst(off, largest(printed - fisher.by_definition(family, "none", *numbers, phi)))
     return proved(
         same and off < 1e-12,
         f"∂s/∂θ {'is' if same else 'is not'} I ⊗ (xᵀ, 1) for H = 1 to 4; against the definition, "
@@ -101,9 +102,9 @@ def fisher_of_the_standard_model() -> Finding:
     kind="proof",
     rule="proved if for batch, weight and layer normalization no wᵢ occurs in the SymPy expression "
     "of another unit's output (H = 2 and 3) and (13) with (14) agrees with E[∇log P ∇log Pᵀ] by "
-    "autograd to 1e-12 (Bernoulli, Gaussian; 2 cases); conditional if for batch and weight only; "
-    "else refuted. The evidence adds, for layer normalization, what both say of the step δ = W, "
-    "which changes no output",
+    "autograd to 1e-12 (Bernoulli, Gaussian with φ = ½, categorical; 2 cases); conditional if for "
+    "batch and weight only; else refuted. The evidence adds, for layer normalization, what both "
+    "say of the step δ = W, which changes no output",
     # Mutant: layer normalization, whatever was asked for.
     sabotage=(NATURAL, lambda method, w, b, g, x: _natural("layer", w, b, g, x)),
 )
@@ -111,14 +112,14 @@ def fisher_of_the_normalized_model() -> Finding:
     from layernorm.symbolic.geometry import GLM
 
     off, printed_along, true_along = dict.fromkeys(("batch", "weight", "layer"), 0.0), 0.0, 0.0
-    for family, units in (("bernoulli", 2), ("gaussian", 3)):
+    for family, units in (("bernoulli", 2), ("gaussian", 3), ("categorical", 2)):
         numbers = fisher.model(units, 2, 2)
         w, b, g = numbers[:3]
         step = torch.cat([w, 0 * b[:, None], 0 * g[:, None]], 1).flatten()
         for method in off:
             glm = GLM(family, method, units, 2, 2)
-            printed = glm.evaluate(glm.fisher(paper=True), *numbers)
-            true = fisher.by_definition(family, method, *numbers)
+            printed = glm.evaluate(glm.fisher(paper=True), *numbers, PHI[family])
+            true = fisher.by_definition(family, method, *numbers, PHI[family])
             shared = glm.natural(0)[0].has(*glm.w.row(1))
             off[method] = worst(off[method], largest(printed - true), float(shared))
         printed_along += (step @ printed @ step).item()

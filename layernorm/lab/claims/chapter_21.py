@@ -183,23 +183,29 @@ def scaled_start() -> Finding:
     statement="If each block's function has norms before and after it, the residual stream stays "
     "in the range of half precision whatever the size of the weights; if it has norms before it "
     "only, the stream does not (Kim et al. 2025).",
-    rule="24 blocks, matrices of the blocks 1 to 10,000 times as large: held if no number of the "
-    "stream exceeds 65,504 under Peri-LN at any size and one does under Pre-LN at some; a term's "
-    "length is at most √H times the largest gain, so 48 terms cannot exceed it. Else refuted",
+    rule="24 blocks at gain 1, computed in float16, five seeds, matrices of the blocks 1, 10, 100, "
+    "1,000 and 10,000 times as large: refuted unless under Peri-LN the stream is finite to 100 "
+    "times, and under Pre-LN to 10 and not at 100; held if under Peri-LN it is finite at all; else "
+    "conditional. In float64 the evidence says how large Peri-LN's stream is",
     sabotage=(BRANCH, lambda branch, x: x + branch.f(branch.norm(x))),
 )
 def peri_overflow() -> Finding:
-    (seed,), sizes = seeds(1), [10.0**k for k in range(5)]
-    peri, pre = (
-        [transformers.largest(arm, s, seed=seed) for s in sizes] for arm in ("peri", "layer")
-    )
-    first = next((s for s, x in zip(sizes, pre, strict=True) if x > transformers.LARGEST_HALF), 0)
-    return held(
-        worst(*peri) < transformers.LARGEST_HALF and first > 0,
-        f"The largest number under Peri-LN is {worst(*peri):.0f}; under Pre-LN matrices {first:g} "
-        "times as large overflow.",
-        peri=worst(*peri),
-        first=first,
+    def finite(arm: str, *scales: float) -> bool:
+        return not any(transformers.overflows(arm, s, seed=k) for s in scales for k in drawn)
+
+    drawn, large = seeds(5), (1e3, 1e4)
+    never = all(transformers.overflows("layer", 100.0, seed=k) for k in drawn)
+    beyond = finite("peri", *large)
+    stream = worst(*(transformers.largest("peri", s, seed=drawn[0]) for s in large))
+    return conditional(
+        finite("peri", 1.0, 10.0, 100.0) and finite("layer", 1.0, 10.0) and never,
+        beyond,
+        "what a block computes before its second norm stays in range, too",
+        "With matrices 100 times as large the stream of Pre-LN overflows and that of Peri-LN does "
+        f"not; with matrices 1,000 times as large that of Peri-LN {'is finite' if beyond else ''}"
+        f"{'' if beyond else 'is not finite either'}, although its own numbers are at most "
+        f"{stream:.0f}.",
+        stream=stream,
     )
 
 
@@ -238,9 +244,10 @@ def qk_bound() -> Finding:
     id="layer-norm-leaves-no-key-unselectable",
     statement="Layer normalization leaves no key unselectable: any key can get the largest logit "
     "of some query (Brody et al. 2023).",
-    rule="linear programs, exact: 64 random keys of 4 numbers, five seeds. Held if "
-    "layer-normalized ones are all selectable, also after a matrix to fewer numbers, as heads have "
-    "it; conditional if only before it; else refuted. The evidence counts keys without a norm, too",
+    rule="linear programs, exact: 64 random keys of 4 numbers, five seeds. Refuted unless "
+    "layer-normalized ones are all selectable with eps = 0, also after a matrix to 3 numbers, "
+    "which loses the direction of the ones alone; held if also after one to 2 numbers (heads have "
+    "fewer) and with eps = 1; else conditional. The evidence counts keys without a norm, too",
     sabotage=(LAYER_NORM, lambda x, *_, **__: x - x.mean(-1, keepdim=True)),
 )
 def unselectable_keys() -> Finding:
@@ -248,18 +255,23 @@ def unselectable_keys() -> Finding:
         drawn = (transformers.keys(norm, size=size, seed=seed) for seed in seeds(5))
         return sum(int(transformers.unselectable(k).sum()) for k in drawn)
 
-    def layer(x):
-        return F.layer_norm(x, (4,), eps=0.0)
+    def layer(x, eps=0.0):
+        return F.layer_norm(x, (4,), eps=eps)
 
-    whole, fewer, without = lost(layer, 4), lost(layer, 2), lost(lambda x: x, 4)
+    whole, three, two = (lost(layer, size) for size in (4, 3, 2))
+    inside, without = lost(lambda x: layer(x, 1.0), 4), lost(lambda x: x, 4)
     return conditional(
-        whole == 0,
-        fewer == 0,
-        "the key matrix loses no direction; a head with fewer numbers than the stream does",
-        f"Of 320 keys, {whole} are unselectable with layer normalization, {without} without, and "
-        f"{fewer} with it if a matrix leaves 2 of the 4 numbers.",
+        whole == three == 0,
+        two == inside == 0,
+        "eps = 0, no two normalized keys agree, and the key matrix loses no direction in which "
+        "they differ: H − 1 numbers are enough, and heads have fewer",
+        f"Of 320 keys, {whole} are unselectable with layer normalization, {without} without. With "
+        f"it {three} are if a matrix leaves 3 of the 4 numbers, {two} if it leaves 2, and {inside} "
+        "with eps = 1.",
         whole=whole,
-        fewer=fewer,
+        three=three,
+        two=two,
+        eps_1=inside,
         without=without,
     )
 

@@ -93,11 +93,28 @@ def exponents(
 def largest(arm: str, scale: float, depth: int = 24, seed: int = 0) -> float:
     """The largest number in the residual stream if all matrices of branches are `scale` times as
     large; beyond `LARGEST_HALF` it overflows in half precision."""
-    model, text = build(arm, depth, seed)
-    for branch in model.branches:
-        for linear in (m for m in branch.f.children() if isinstance(m, nn.Linear)):
-            linear.weight *= scale
+    model, text = enlarged(arm, scale, depth, seed)
     return max(float(x.abs().max()) for x in model.stream(text))
+
+
+@torch.no_grad()
+def overflows(arm: str, scale: float, depth: int = 24, seed: int = 0) -> bool:
+    """Tell whether the residual stream is not finite somewhere if the network computes in half
+    precision, all matrices of branches `scale` times as large."""
+    model, text = enlarged(arm, scale, depth, seed)
+    return not all(x.isfinite().all() for x in model.half().stream(text))
+
+
+def enlarged(
+    arm: str, scale: float, depth: int, seed: int
+) -> tuple[Transformer, Int[Tensor, "4 16"]]:
+    """As `build`, all matrices of branches `scale` times as large."""
+    model, text = build(arm, depth, seed)
+    with torch.no_grad():
+        for branch in model.branches:
+            for linear in (m for m in branch.f.children() if isinstance(m, nn.Linear)):
+                linear.weight *= scale
+    return model, text
 
 
 @torch.no_grad()
@@ -135,12 +152,12 @@ def unselectable(keys: Float[Tensor, "n d"]) -> Bool[Tensor, " n"]:
 
 
 def decayed(
-    steps: int, rate: float, decay: float, seed: int = 0
+    steps: int, rate: float, decay: float, seed: int = 0, eps: float = 0.0
 ) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h d"]]:
     r"""Directions of a scale-invariant weight after SGD with weight decay, and after SGD without
     it at the growing rate $\eta (1 - \eta\lambda)^{-2t-1}$ of update t = 0, 1, …
 
-    The weight is a matrix under layer normalization with eps = 0; the loss, that of a regression.
+    The weight is a matrix under layer normalization; the loss, that of a regression.
     """
     generator = torch.Generator().manual_seed(seed)
     x, y, start = (torch.randn(*shape, generator=generator, dtype=torch.float64)
@@ -148,7 +165,7 @@ def decayed(
 
     def gradient(w: Tensor) -> Tensor:
         w = w.detach().requires_grad_()
-        loss = (functional.layer_norm(x @ w.T, (4,), eps=0.0) - y).square().mean()
+        loss = (functional.layer_norm(x @ w.T, (4,), eps=eps) - y).square().mean()
         return torch.autograd.grad(loss, w)[0]
 
     one, two = start.clone(), start.clone()
