@@ -161,7 +161,8 @@ def searched(
     others = {name: number(violation(*case)) for name, case in cases.items() if name not in inside}
     broken = [name for name, value in (off | others).items() if not value < bound]
     evidence += f" Tried: {len(draws)} draws, {climbs}, {len(cases)} cases of the adversary; "
-    evidence += f"broken by {', '.join(broken[:6])}." if broken else "none breaks it."
+    more = f" and {len(broken) - 6} more" if len(broken) > 6 else ""
+    evidence += f"broken by {', '.join(broken[:6])}{more}." if broken else "none breaks it."
     largest = max(off.values())
     holds = not set(broken) & set(off)
     if only_if is None:

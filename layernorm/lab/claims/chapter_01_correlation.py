@@ -113,24 +113,32 @@ def layer_normalization_cannot_decorrelate() -> Finding:
     id="per-unit-methods-keep-correlations",
     statement="Batch and weight normalization leave every correlation of two summed inputs as it "
     "is.",
-    rule="held if the correlation matrices of 500 cases of 16 units agree to 1e-12, for 20 random "
-    "layers and the adversary's weights without a unit that never varies",
+    rule="refuted unless the correlation matrices of 500 cases of 16 units agree to 1e-12 at gain "
+    "1, for 20 random layers and the adversary's weights without a unit that never varies; held if "
+    "at gains of both signs, too; else conditional",
     # Mutant: averages over the units of a case.
     sabotage=(BATCH_NORM, lambda x, *_, **options: _layer_norm(x, x.shape[1:])),
 )
 def per_unit_methods_keep_correlations() -> Finding:
-    def off(v: Tensor) -> float:
-        batch = F.batch_norm(x @ v.T, None, None, training=True, eps=0.0)
-        weight = x @ F.weight_norm(v, torch.ones(16, 1).double()).T
+    def off(v: Tensor, gain: Tensor) -> float:
+        batch = F.batch_norm(x @ v.T, None, None, gain, training=True, eps=0.0)
+        weight = x @ F.weight_norm(v, gain[:, None]).T
         if not all(y.std(0).all() for y in (batch, weight)):
             return math.inf  # no correlation
         before = activations.correlation(x @ v.T)
         return largest(*(activations.correlation(y) - before for y in (batch, weight)))
 
-    x = draw(500, 8)
-    hard = {k: (v,) for k, v in adversary.matrices(16, 8).items() if v.any(1).all()}
-    layers = [(draw(16, 8),) for _ in range(20)]
-    return adversary.searched(1e-12, "All correlations agree to 1e-12.", off, layers, hard)
+    x, one = draw(500, 8), torch.ones(16).double()
+    hard = {k: (v, one) for k, v in adversary.matrices(16, 8).items() if v.any(1).all()}
+    hard["gains of both signs"] = draw(16, 8), one * (1 - 2 * (torch.arange(16) % 2))
+    return adversary.searched(
+        1e-12,
+        "All correlations agree to 1e-12.",
+        off,
+        [(draw(16, 8), one) for _ in range(20)],
+        hard,
+        only_if=("all gains are positive", lambda v, gain: bool((gain > 0).all())),
+    )
 
 
 @claim(

@@ -62,9 +62,10 @@ def own_statistics(x, mean, var, training=False, **options):
     id="batch-output-depends-on-other-cases",
     statement="In training, batch normalization makes the output for one case depend on the other "
     "cases of its batch; in evaluation it does not.",
-    rule="held if over 20 batches of 6 cases and 4 units the largest derivative of one case's "
-    "output with respect to another case is above 0.01 in training and exactly 0 in evaluation, "
-    "there also for the adversary's batches",
+    rule="refuted unless over 20 batches of 6 cases and 4 units the largest derivative of one "
+    "case's output with respect to another case is above 0.01 in training and exactly 0 in "
+    "evaluation, there also for the adversary's batches; held if it is above 0.01 in 20 batches of "
+    "2 cases, too, eps = 0; else conditional",
     sabotage=(BATCH_NORM, by_case),
 )
 def batch_output_depends_on_other_cases() -> Finding:
@@ -77,11 +78,18 @@ def batch_output_depends_on_other_cases() -> Finding:
             for a in (*batches, *adversary.matrices(6, 4).values())
         )
     )
-    return held(
+    pairs = (jacobian(partial(train, eps=0.0), draw(2, 4)) for _ in range(20))
+    two = min(largest_across(derivatives, 0) for derivatives in pairs)
+    return conditional(
         training > 0.01 and evaluation == 0,
-        f"Over 20 batches the largest derivative across cases is at least {training:.1f} in "
-        f"training and, against the adversary, too, {evaluation:.0f} in evaluation.",
+        two > 0.01,
+        "the batch has more than two cases: of two, each output is +1 or −1 at eps = 0, and only "
+        "which of them is larger counts",
+        f"Over 20 batches of 6 the largest derivative across cases is at least {training:.1f} in "
+        f"training and, against the adversary, too, {evaluation:.0f} in evaluation; over 20 "
+        f"batches of 2 it is {below(two, 0.01)} in some.",
         training=training,
+        two=two,
         evaluation=evaluation,
     )
 
@@ -265,8 +273,9 @@ def batch_computes_otherwise_in_evaluation() -> Finding:
 @claim(
     id="running-statistics-stand-for-all-training-data",
     statement="The running averages estimate the mean and variance over all training cases.",
-    rule="momentum 0.1, batches of 16: refuted if with weights at rest the average over 1000 units "
-    "misses mean 0 or variance 1 by 0.01; conditional if a mean that moves by 1 an update is "
+    rule="momentum 0.1, batches of 16, 1000 units: refuted if with weights at rest they miss mean "
+    "0 or variance 1 by 0.01 on average over the units, or a unit's mean by another root mean "
+    "square than √(m / (2 − m) N) to a tenth; conditional if a mean that moves by 1 an update is "
     "missed by the 9 updates that theory gives, to 0.1; held if by less than 0.1; else refuted",
     # Mutant: running statistics that keep the last batch alone.
     sabotage=(
@@ -283,13 +292,16 @@ def running_statistics_stand_for_all_training_data() -> Finding:
         lags[speed] = speed * update - mean.mean().item()
         if speed == 0:
             var_error = abs(var.mean().item() - 1)
-    late = abs(lags[1.0])
+            spread = mean.square().mean().sqrt().item()
+    late, theory = abs(lags[1.0]), math.sqrt(0.1 / 1.9 / 16)
+    near = worst(abs(lags[0.0]), var_error) <= 0.01 and abs(spread / theory - 1) < 0.1
     return conditional(
-        worst(abs(lags[0.0]), var_error) <= 0.01 and min(abs(lags[1.0] - 9), late) < 0.1,
+        near and min(abs(lags[1.0] - 9), late) < 0.1,
         late < 0.1,
         "the weights are at rest",
         f"With weights at rest mean and variance miss theirs by {abs(lags[0.0]):.2f} and "
-        f"{var_error:.2f} on average over 1000 units; if the mean moves, its running average is "
+        f"{var_error:.2f} on average over 1000 units, and a unit's mean by {spread:.2f} in the "
+        f"root mean square, as √(m / (2 − m) N) says; if the mean moves, its running average is "
         f"{lags[1.0]:.1f} updates late.",
         at_rest=lags[0.0],
         variance=var_error,

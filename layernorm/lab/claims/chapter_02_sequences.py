@@ -21,8 +21,8 @@ from layernorm.lab.claims.checks import (
     LAYER_NORM,
     conditional,
     held,
+    largest,
     less,
-    within,
     worst,
 )
 
@@ -73,10 +73,11 @@ def padding_enters_batch_statistics() -> Finding:
 @claim(
     id="padding-leaves-layer-normalization-alone",
     statement="Layer normalization over the innermost dimension does not conflict with padding.",
-    rule="held if 20 more steps of zeros move the valid outputs by less than 1e-12, whatever the "
-    "padding contains: zeros, 1e100 or NaN",
+    rule="refuted unless 20 more steps move the valid outputs by less than 1e-12, whatever the "
+    "padding contains: zeros, 1e100 or NaN; held if none of them moves the gain's gradient of a "
+    "loss of the valid outputs to more than 1e-12; else conditional",
     # Mutant: averages over cases and steps too.
-    sabotage=(LAYER_NORM, lambda x, *_, **options: (x - x.mean()) / x.std()),
+    sabotage=(LAYER_NORM, lambda x, _, gain=1.0, **options: gain * (x - x.mean()) / x.std()),
 )
 def padding_leaves_layer_normalization_alone() -> Finding:
     def normalize(a, mask, fill=0.0):
@@ -84,8 +85,25 @@ def padding_leaves_layer_normalization_alone() -> Finding:
 
     fills = (0.0, 1e100, math.nan)
     moved = worst(*(moved_by_padding(partial(normalize, fill=fill)) for fill in fills))
-    text = "Twenty more steps, of zeros, 1e100 or NaN, move the valid outputs by {less}."
-    return within(1e-12, text, moved=moved)
+    mask, a = valid_steps(16, 20), draw(16, 8, 20)
+
+    def slope(fill: float) -> Tensor:
+        gain = torch.ones(8).double().requires_grad_()
+        y = F.layer_norm(torch.where(mask[:, None], a, fill).mT, (8,), gain)
+        return torch.autograd.grad(y[mask].square().sum(), gain)[0]
+
+    slopes = [slope(fill) for fill in fills]
+    off = [largest(other - slopes[0]) / largest(slopes[0]) for other in slopes[1:]]
+    return conditional(
+        moved < 1e-12 and off[0] < 1e-12,
+        off[1] < 1e-12,
+        "the padding holds numbers: the gain's gradient is a sum over all positions, in which 0 "
+        "times NaN is NaN",
+        f"Twenty more steps, of zeros, 1e100 or NaN, move the valid outputs by "
+        f"{less(moved, 1e-12)}. The gain's gradient is the same for zeros and 1e100, and "
+        f"{'a number' if math.isfinite(off[1]) else 'no number'} for NaN.",
+        moved=moved,
+    )
 
 
 @claim(

@@ -207,9 +207,9 @@ def center(feature):
     statement="Where the data are centered, a shift of the data set does not reach layer "
     "normalization, which is not invariant to it.",
     kind="proof",
-    rule="proved if in SymPy a constant added to a feature leaves its centered values, for 1 to 8 "
-    "cases of any values, and changes what layer normalization gives for integers that are "
-    "printed; else refuted",
+    rule="the mean m of the values shifts as they do: (x + γ) − (m + γ) = x − m, for any number of "
+    "cases. Proved if SymPy finds the centered values unchanged for 1 to 8 cases of any values, "
+    "and layer normalization gives others for integers that are printed; else refuted",
     sabotage=("layernorm.lab.claims.chapter_03_information.center", lambda x: x),
 )
 def centering_absorbs_a_data_shift() -> Finding:

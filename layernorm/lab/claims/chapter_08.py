@@ -70,8 +70,8 @@ def course(
     "which leads to exploding or vanishing gradients.",
     rule="4 networks of 48 units, 200 steps without input, W_hh times 0.5 and 3. Refuted unless "
     "states and gradients of the ReLU network shrink tenfold (0.5) and grow tenfold (3) from step "
-    "50 to 200; held if those of the tanh network do, too, and with inputs of variance 1; else "
-    "conditional",
+    "50 to 200, and the tanh network's gradients; held if its states do, too, and those of both "
+    "with inputs of variance 1; else conditional",
     # Mutant: layer normalization in every network.
     sabotage=(STEP, lambda kind, *arguments: _step("ln-" + kind.removeprefix("ln-"), *arguments)),
 )
@@ -86,8 +86,9 @@ def plain_rnn_grows_or_shrinks() -> Finding:
         return all(t[*key, 0.5] < -1 and t[*key, 3.0] > 1 for t in (size, slope))
 
     far = -slope["tanh", 0.0, 0.5] > 10 and slope["tanh", 0.0, 3.0] > 10
+    gradients = slope["tanh", 0.0, 0.5] < -1 and slope["tanh", 0.0, 3.0] > 1
     return conditional(
-        moves("relu", 0.0),
+        moves("relu", 0.0) and gradients,
         moves("tanh", 0.0) and moves("tanh", 1.0) and moves("relu", 1.0),
         "it is said of gradients; summed inputs cannot keep growing behind a bounded activation "
         "function, nor keep shrinking where inputs arrive",
@@ -253,23 +254,29 @@ def one_gain_and_bias_for_all_steps() -> Finding:
     "stable hidden-to-hidden dynamics.",
     rule="largest Lyapunov exponents of 4 tanh networks with inputs, W_hh times 0.1 and times 10 "
     "(that both matrices may take one factor is another claim): held if the mean of the exponents' "
-    "sizes is less than half the plain networks' at both; conditional if at 10; else refuted",
+    "sizes is less than half the plain networks' at both, at gain 1 and at gain 10; conditional if "
+    "at 10 and gain 1; else refuted",
     sabotage=(STEP, never_normalized),
 )
 def ln_rnn_dynamics_more_stable() -> Finding:
+    def exponent(kind: str, scale: float, gain: float = 1.0) -> float:
+        return course(kind, 100, scale, 1.0, gain).exponents[:, 0].abs().mean().item()
+
     size = {
-        (kind, scale): course(kind, 100, scale, 1.0).exponents[:, 0].abs().mean().item()
+        (kind, scale): exponent(kind, scale)
         for kind, scale in product(("tanh", "ln-tanh"), (0.1, 10.0))
     }
     small, large = (2 * size["ln-tanh", scale] < size["tanh", scale] for scale in (0.1, 10.0))
+    steep = {scale: exponent("ln-tanh", scale, 10.0) for scale in (0.1, 10.0)}
     return conditional(
         large,
-        small,
-        "W_hh is large beside W_xh; where it is small, gradients vanish as fast as without "
-        "normalization",
+        small and all(2 * steep[scale] < size["tanh", scale] for scale in steep),
+        "W_hh is large beside W_xh and the gain is near 1; where W_hh is small, gradients vanish "
+        "as fast as without normalization",
         f"At W_hh times 10 the exponents have size {size['ln-tanh', 10.0]:.1f} with and "
         f"{size['tanh', 10.0]:.1f} without normalization; at W_hh times 0.1 they have size "
-        f"{size['ln-tanh', 0.1]:.1f} and {size['tanh', 0.1]:.1f}.",
+        f"{size['ln-tanh', 0.1]:.1f} and {size['tanh', 0.1]:.1f}. At gain 10 those with "
+        f"normalization have size {steep[10.0]:.1f} and {steep[0.1]:.1f}.",
         **{f"{kind} {scale:g}": value for (kind, scale), value in size.items()},
     )
 
