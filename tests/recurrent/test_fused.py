@@ -11,6 +11,7 @@ from recurrent.recurrent_fused import (
     Case,
     agrees,
     as_exact,
+    draw,
     leaves,
     results,
     run,
@@ -102,6 +103,24 @@ def test_strides_do_not_matter(path, kind, form):
     got = results(path, case, turned(x), [turned(s) for s in states], other)
     for g, e in zip(got, expected, strict=True):
         torch.testing.assert_close(g, e, rtol=1e-12, atol=1e-12)
+
+
+@KINDS
+def test_a_sign_that_is_kept_beside_the_numbers(path, kind, form):
+    """As the imaginary part of a conjugate has it: inputs, states, and gradients that arrive."""
+    case = Case(kind, form)
+    x, states, w = tensors(case, path=path)
+    expected = results(path, case, x, states, w)
+
+    def tangled(t):
+        return torch._neg_view(-t.detach())
+
+    y = run(path, case, tangled(x).requires_grad_(), [*map(tangled, states)], w)
+    slopes = [tangled(draw(*v.shape, seed=30 + k).to(v)) for k, v in enumerate(y)]
+    assert all(t.is_neg() for t in (tangled(x), *slopes))
+    got = [*y, *torch.autograd.grad(y, leaves(w), slopes)]
+    for g, e in zip(got, expected[: len(y)] + expected[len(y) + 1 + len(states) :], strict=True):
+        torch.testing.assert_close(g, e, rtol=0, atol=0)
 
 
 @KINDS
