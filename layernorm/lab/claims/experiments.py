@@ -67,7 +67,7 @@ def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> F
     if unmet and not problems:
         reason = f"Not supported, which comes first: {' and '.join(unmet)}."
     if reason is None and verdict == INCONCLUSIVE:
-        undecided = [one.row.name for one in own if one.verdict == INCONCLUSIVE]
+        undecided = [f'"{one.row.name}"' for one in own if one.verdict == INCONCLUSIVE]
         reason = f"The runs do not decide {' and '.join(undecided)}."
     if reason is None and verdict == DEPENDS:
         reason = "; ".join(f"{one.row.name}: {one.verdict}" for one in own) + "."

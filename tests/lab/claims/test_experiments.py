@@ -294,7 +294,7 @@ def test_an_open_claim_names_what_is_open_and_what_may_be():
     frame = pandas.DataFrame(runs, columns=COLUMNS)
     found = Verdicts(Comparisons(tuple(rows), gates=()), frame, frame, "abc", range(3))
     both = of_claim(said, rows, found)
-    assert (both.verdict, both.reason) == ("inconclusive", "The runs do not decide c - b.")
+    assert (both.verdict, both.reason) == ("inconclusive", 'The runs do not decide "c - b".')
     assert [shown["verdict"] for shown in both.table] == ["supported here", "inconclusive"]
     assert [shown["possible"] for shown in both.table] == ["", "anything"]
     assert {shown["margin"] for shown in both.table} == {"1 point"}
