@@ -95,6 +95,12 @@ def test_publications_are_named(made, published, shape):
     assert any(published in name for name in names(identify(made, shape)))
 
 
+def test_two_changes_at_once_are_nobodys():
+    """An unbiased variance beside a gain of 1 + g, which others have one of each."""
+    for centered in (True, False):
+        assert names(identify(Norm(centered=centered, unbiased=True, offset=1.0), SHAPE)) == []
+
+
 def test_every_publication_has_a_case():
     for name, _ in PUBLISHED:
         assert any(published in name for _, published in (*ROWS, *IMAGES)), name
@@ -157,9 +163,58 @@ class OfTheBatch(nn.Module):
         return (x - mean) / torch.sqrt(v + 1e-5)
 
 
+class Wrong(torch.autograd.Function):
+    """The right value, and gradients times other numbers."""
+
+    @staticmethod
+    def forward(ctx, y, factor):
+        ctx.factor = factor
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy * ctx.factor, None
+
+
+class WrongSlope(Norm):
+    """One of three gradients is wrong; that of the input where the gain is not 1 alone."""
+
+    def __init__(self, of):
+        super().__init__()
+        self.of = of
+
+    def forward(self, x):
+        hat, gain, bias = self.divided(x), self.weight, self.bias
+        if self.of == "the input":
+            return Wrong.apply(hat, 1 / gain.detach()) * gain + bias
+        if self.of == "weight":
+            return hat * Wrong.apply(gain, 0.0) + bias
+        return hat * gain + Wrong.apply(bias, 0.5)
+
+
+class NeverLearns(Norm):
+    def forward(self, x):
+        return self.weight.data * self.divided(x) + self.bias
+
+
+class OtherInTraining(Norm):
+    def divided(self, x):
+        self.eps = 1e-3 if self.training else 1e-5
+        return super().divided(x)
+
+
+@pytest.mark.parametrize("of", ["the input", "weight", "bias"])
+def test_the_gradient_that_is_wrong_is_named(of):
+    found = [str(fault) for fault in conform(WrongSlope(of), SHAPE).faults]
+    assert [f for f in found if f.startswith(f"gradients: that of {of} is off by")]
+    assert len([f for f in found if f.startswith("gradients")]) == 1
+
+
 @pytest.mark.parametrize(
     ("module", "fault"),
     [
+        (NeverLearns(), "gradients"),
+        (OtherInTraining(), "modes"),
         (OnePass(), "large means"),
         (Half(), "half precision"),
         (Norm(eps=0.0), "constant rows"),
@@ -192,6 +247,12 @@ def test_what_is_no_normalization_is_unknown():
         assert conform(module, (4, UNITS, 5)).form is None
     with pytest.raises(Unknown, match="does not grow with a power"):
         identify(nn.Tanh(), SHAPE)
+
+
+def test_a_parameter_without_effect_is_named():
+    module = Norm()
+    module.unused = nn.Parameter(torch.ones(3))
+    assert conform(module, SHAPE).why == "unused does nothing"
 
 
 def test_the_module_is_left_as_it_was():

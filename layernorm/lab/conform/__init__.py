@@ -6,7 +6,7 @@
 `identify` finds the formula from outputs alone (`form`): over which axes the statistics are taken,
 whether the mean is subtracted, which variance divides, where ε stands and how large it is, what the
 parameters do. `faults` then tries what formulas do not show: other cases, rounding, half precision,
-gradients (`faults`). `conform` does both.
+gradients, of the parameters as well (`faults`). `conform` does both.
 """
 
 from __future__ import annotations
@@ -90,6 +90,9 @@ def find(path: str, options: Mapping[str, Any], units: int) -> nn.Module:
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"there is no {path}: {error}") from error
+    except Exception as error:  # of any kind: it is somebody else's code
+        seen = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{place} cannot be imported: {seen}") from error
     if isinstance(found, type) and issubclass(found, nn.Module):
         return _made(path, found, options, units)
     if isinstance(found, nn.Module):

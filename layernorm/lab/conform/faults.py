@@ -37,7 +37,7 @@ def faults(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fa
     for name, value in ((form.gain, 1.0 - form.offset), (form.bias, 0.0)):
         if name:
             dict(module.named_parameters())[name].data.fill_(value)
-    for check in (_cases, _input, _strides, _affine, _gradient, _constant, _mean, _half, _overflow):
+    for check in CHECKS:
         try:
             yield from check(module, form, shape)
         except Exception as error:  # of any kind, from inside the module
@@ -92,34 +92,54 @@ def _affine(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[F
     """Gain and bias. Each unit has its own, y = g x_hat + b."""
     if form.shared:
         yield Fault("gain and bias", "one number for all units")
-    module, x, seed = copy.deepcopy(module), draw(shape), 8
-    expected = form.normalized(x)
-    for name, offset in ((form.gain, form.offset), (form.bias, 0.0)):
-        if name:
-            values = dict(module.named_parameters())[name].data
-            values.copy_(draw((2, *values.shape), seed=seed)[0])
-            across = spread_out(values, x)
-            expected = expected * (across + offset) if name == form.gain else expected + across
-            seed += 1
-    off = _off(output(module, x), expected)
+    (module, own), x = _with_numbers(module, form), draw(shape)
+    off = _off(output(module, x), _by_formula(form, own, x).detach())
     if off > 1e-4:
         yield Fault("gain and bias", f"with numbers for each unit off by {off:.2g}")
 
 
+def _with_numbers(module: nn.Module, form: Form) -> tuple[nn.Module, dict[str, nn.Parameter]]:
+    """A copy with other numbers for every unit, and its gain and bias by name."""
+    module = copy.deepcopy(module)
+    own = {name: dict(module.named_parameters())[name] for name in (form.gain, form.bias) if name}
+    for seed, parameter in enumerate(own.values(), 8):
+        parameter.data.copy_(draw((2, *parameter.shape), seed=seed)[0])
+    return module, own
+
+
+def _by_formula(form: Form, own: dict[str, nn.Parameter], x: Tensor) -> Tensor:
+    """g x_hat + b."""
+    y = form.normalized(x)
+    if form.gain:
+        y = y * (spread_out(own[form.gain], x) + form.offset)
+    return y + spread_out(own[form.bias], x) if form.bias else y
+
+
+def _modes(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fault]:
+    """Modes. What it computes in evaluation it computes in training."""
+    (module, _), x = _with_numbers(module, form), draw(shape, 0.01)  # where epsilon is seen
+    off = _off(output(module.train(), x), output(module.eval(), x))
+    if off > 1e-9 and not form.training:
+        yield Fault("modes", f"outputs in training and in evaluation differ by {off:.2g}")
+
+
 def _gradient(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fault]:
-    """Gradients. Those of the module against those of its formula."""
-    weights = draw(shape, seed=4)
-    found = []
-    for function in (module, form.normalized):
+    """Gradients. Those of the module, of its gain and bias as well, against its formula's."""
+    module, own = _with_numbers(module, form)
+    weights, found = draw(shape, seed=4), []
+    for function in (module, lambda x: _by_formula(form, own, x)):
         x = draw(shape).requires_grad_()
         y = function(x)
         if not y.requires_grad:
             yield Fault("gradients", "there are none")
             return
-        found.append(torch.autograd.grad((y * weights).sum(), x)[0])
-    off = _off(*found) / float(found[1].abs().max())
-    if off > 1e-3:
-        yield Fault("gradients", f"off by {off:.2g} of the largest")
+        leaves = [x, *own.values()]
+        found.append(torch.autograd.grad((y * weights).sum(), leaves, allow_unused=True))
+    for name, got, true in zip(("the input", *own), *found, strict=True):
+        if got is None:
+            yield Fault("gradients", f"{name} has none")
+        elif (off := _off(got, true) / float(true.abs().max())) > 1e-3:
+            yield Fault("gradients", f"that of {name} is off by {off:.2g} of the largest")
 
 
 def _constant(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fault]:
@@ -178,3 +198,8 @@ def _overflow(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator
     if y.isfinite().all() and _off(y, truth) > 0.1:
         yield Fault("overflow", f"inputs near 1e20 give {float(y.abs().max()):.2g}, silently")
     module.double()
+
+
+CHECKS = (
+    _cases, _modes, _input, _strides, _affine, _gradient, _constant, _mean, _half, _overflow,
+)  # fmt: skip

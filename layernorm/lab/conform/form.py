@@ -186,6 +186,8 @@ def _parameters(module: nn.Module, x: Tensor) -> tuple[str | None, str | None, f
             parameter += 1
             change = output(module, x) - before
             parameter -= 1
+            if not change.any():
+                raise Unknown(f"{name} does nothing")
             constant = _close(change, torch.ones_like(change), AGREES)
             role = "bias" if constant else "gain"
             if role in roles:
@@ -206,8 +208,10 @@ def _parameters(module: nn.Module, x: Tensor) -> tuple[str | None, str | None, f
 
 def spread_out(values: Tensor | float, x: Tensor) -> Tensor:
     """Parameters in the shape in which they meet x: along the last axis, axis 1, or all."""
-    if not isinstance(values, Tensor) or values.numel() == 1:
-        return torch.full_like(x, float(values))
+    if not isinstance(values, Tensor):
+        return torch.full_like(x, values)
+    if values.numel() == 1:
+        return values.reshape(()).expand_as(x)
     if values.numel() == x.shape[-1]:
         return values.reshape(-1).expand_as(x)
     if values.shape == x.shape[1:]:

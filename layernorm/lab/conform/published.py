@@ -11,46 +11,41 @@ def _last(form: Form) -> bool:
     return form.axes == (form.rank - 1,)
 
 
-def _layer(form: Form) -> bool:
-    return form.centered and form.power == 0.5 and 0 not in form.axes
+def _layer(form: Form, correction: int = 0, offset: float = 0.0) -> bool:
+    own = form.centered and form.power == 0.5 and 0 not in form.axes
+    return own and (form.correction, form.offset) == (correction, offset)
 
 
-def _root_mean_square(form: Form) -> bool:
-    return not form.centered and form.power == 0.5 and _last(form)
+def _root_mean_square(form: Form, offset: float = 0.0) -> bool:
+    own = not form.centered and form.power == 0.5 and _last(form)
+    return own and (form.correction, form.offset) == (0, offset)
 
 
 _Rule = tuple[str, Callable[[Form], bool]]
 PUBLISHED: tuple[_Rule, ...] = (
     (
         "layer normalization (Ba, Kiros and Hinton 2016, eq. 3), as in torch.nn.LayerNorm",
-        lambda f: (
-            _layer(f)
-            and _last(f)
-            and not f.correction
-            and f.place == "inside"
-            and not f.offset
-            and not f.shared
-        ),
+        lambda f: _layer(f) and _last(f) and f.place == "inside" and not f.shared,
     ),
     (
         "layer normalization without epsilon, as the paper prints it (eq. 3)",
-        lambda f: _layer(f) and _last(f) and not f.correction and f.place == "none",
+        lambda f: _layer(f) and _last(f) and f.place == "none",
     ),
     (
         "the Annotated Transformer's (Rush 2018): unbiased, epsilon added to the deviation",
-        lambda f: _layer(f) and _last(f) and f.correction == 1 and f.place == "outside",
+        lambda f: _layer(f, correction=1) and _last(f) and f.place == "outside",
     ),
     (
         "burn's until 2024 (tracel-ai/burn#2185): epsilon added to the deviation",
-        lambda f: _layer(f) and _last(f) and not f.correction and f.place == "outside",
+        lambda f: _layer(f) and _last(f) and f.place == "outside",
     ),
     (
         "LBANN's until 2022 (LBANN/lbann#2024): the unbiased variance",
-        lambda f: _layer(f) and f.correction == 1 and f.place == "inside",
+        lambda f: _layer(f, correction=1) and f.place == "inside",
     ),
     (
         "layer normalization with gain 1 + g (NVIDIA NeMo's LayerNorm1P)",
-        lambda f: _layer(f) and _last(f) and f.place == "inside" and f.offset == 1,
+        lambda f: _layer(f, offset=1.0) and _last(f) and f.place == "inside",
     ),
     (
         "layer normalization over the channels of images (ConvNeXt's channels_first)",
@@ -70,7 +65,7 @@ PUBLISHED: tuple[_Rule, ...] = (
     ),
     (
         "RMS normalization (Zhang and Sennrich 2019), as in torch.nn.RMSNorm",
-        lambda f: _root_mean_square(f) and f.place in ("inside", "none") and not f.offset,
+        lambda f: _root_mean_square(f) and f.place in ("inside", "none"),
     ),
     (
         "RMS normalization, epsilon added to the root, as in its authors' code (bzhangGo/rmsnorm)",
@@ -78,7 +73,7 @@ PUBLISHED: tuple[_Rule, ...] = (
     ),
     (
         "Gemma's RMS normalization, with gain 1 + g (huggingface/transformers#29402)",
-        lambda f: _root_mean_square(f) and f.place == "inside" and f.offset == 1,
+        lambda f: _root_mean_square(f, offset=1.0) and f.place == "inside",
     ),
 )
 
