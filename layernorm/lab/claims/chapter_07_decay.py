@@ -54,5 +54,5 @@ def substituted() -> bool:
 
     w, g, kept, rate, t = sp.symbols("w g kept eta t", positive=True)  # kept: 1 − ηλ
     after = kept * (kept**t * w) - rate * g / kept**t  # g at kept**t w is g at w over kept**t
-    growing = transformers.growing(rate, (1 - kept) / rate, t)
+    growing = rate * kept ** (-2 * t - 1)
     return sp.simplify(after / kept ** (t + 1) - (w - growing * g)) == 0

@@ -156,9 +156,9 @@ def normalize(x: Tensor, *gain_and_bias: Tensor) -> Tensor:
 
 def by_products(x: Tensor, gain: float | Tensor = 1.0, bias: float | Tensor = 0.0) -> Tensor:
     """The same function, its moments taken by products with a matrix of ones."""
-    ones = torch.full((x.shape[1], x.shape[1]), 1 / x.shape[1], dtype=x.dtype)
-    centered = x - x @ ones
-    return gain * centered / ((centered * centered) @ ones + 1e-5).sqrt() + bias
+    ones, wide = torch.full((x.shape[1], x.shape[1]), 1 / x.shape[1]), x.float()
+    centered = wide - wide @ ones
+    return (gain * centered / ((centered * centered) @ ones + 1e-5).sqrt() + bias).to(x.dtype)
 
 
 @claim(
