@@ -100,7 +100,8 @@ def padding_leaves_layer_normalization_alone() -> Finding:
         "the padding holds numbers: the gain's gradient is a sum over all positions, in which 0 "
         "times NaN is NaN",
         f"Twenty more steps, of zeros, 1e100 or NaN, move the valid outputs by "
-        f"{less(moved, 1e-12)}. The gain's gradient is the same for zeros and 1e100, and "
+        f"{less(moved, 1e-12)}. The gain's gradient is {'the same' if off[0] < 1e-12 else 'other'} "
+        "for zeros and 1e100, and "
         f"{'a number' if math.isfinite(off[1]) else 'no number'} for NaN.",
         moved=moved,
     )

@@ -135,8 +135,8 @@ def gain_and_bias_restore_batch_normalization() -> Finding:
 
 
 def unexplained(y: Tensor, a: Tensor) -> float:
-    """What the best gain and bias of each unit leave of the variance of a, (cases, units), if they
-    are given y."""
+    """The share of the variance of a, (cases, units), that the best gain and bias of each unit
+    leave if they are given y."""
     centered, scaled = a - a.mean(0), y - y.mean(0)
     g = (scaled * centered).sum(0) / scaled.square().sum(0)
     return ((centered - g * scaled).square().sum() / centered.square().sum()).item()
