@@ -32,6 +32,8 @@ def conform(
     sys.path.insert(0, os.getcwd())  # as with python -m: a module may lie here
     if not (sizes := integers("shape", shape)):
         raise ValueError(f"shape must be integers with commas, such as 4,5,8, got {shape!r}")
+    if units is not None and units < 1:
+        raise ValueError(f"units must be at least 1, got {units}")
     report = conform(find(path, assigned(sets or []), units or sizes[-1]), sizes)
     lines = [json.dumps(report.as_json(), indent=1)] if as_json else report.lines()
     typer.echo("\n".join(lines))

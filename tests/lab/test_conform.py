@@ -101,6 +101,17 @@ def test_two_changes_at_once_are_nobodys():
         assert names(identify(Norm(centered=centered, unbiased=True, offset=1.0), SHAPE)) == []
 
 
+@pytest.mark.parametrize("one", ["weight", "bias"])
+def test_one_number_beside_one_for_each_unit_is_nobodys(one):
+    module = Norm()
+    setattr(module, one, nn.Parameter(torch.ones(1) if one == "weight" else torch.zeros(1)))
+    report = conform(module, SHAPE)
+    role = {"weight": "gain", "bias": "bias"}[one]
+    assert names(report.form) == []
+    assert f"one {role} for all units" in report.lines()
+    assert f"fault: {role}: one number for all units" in report.lines()
+
+
 def test_every_publication_has_a_case():
     for name, _ in PUBLISHED:
         assert any(published in name for _, published in (*ROWS, *IMAGES)), name
@@ -275,6 +286,8 @@ def test_the_module_is_left_as_it_was():
         (["torch.nn:Linear"], "see --set"),
         (["torch:float32"], "neither a torch.nn.Module nor a function"),
         (["torch.nn:LayerNorm", "--shape", "1,8"], "two cases"),
+        (["torch.nn:LayerNorm", "--shape", "4,0,8"], "one of everything between, got (4, 0, 8)"),
+        (["torch.nn:LayerNorm", "--units", "0"], "units must be at least 1, got 0"),
         (["torch.nn:LayerNorm", "--shape", "4,x"], "integers"),
         (["torch.nn:LayerNorm", "--shape", ""], "shape must be integers with commas"),
         (["torch.linalg:inv"], "fails on inputs of shape (4, 5, 8) in float64"),

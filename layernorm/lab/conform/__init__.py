@@ -57,8 +57,8 @@ def conform(module: nn.Module, shape: tuple[int, ...] = (4, 5, 8)) -> Report:
     """Judge a copy of a normalization by its outputs on inputs of a shape, cases first.
 
     Raises:
-        ValueError: the shape has fewer than two dimensions, or fewer than two cases or units; the
-            module fails, or returns no tensor of the input's shape.
+        ValueError: the shape has fewer than two dimensions, cases or units, or none of an axis
+            between; the module fails, or returns no tensor of the input's shape.
     """
     module = copy.deepcopy(module)
     try:

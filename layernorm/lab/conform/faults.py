@@ -91,7 +91,7 @@ def _strides(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[
 def _affine(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fault]:
     """Gain and bias. Each unit has its own, y = g x_hat + b."""
     if form.shared:
-        yield Fault("gain and bias", "one number for all units")
+        yield Fault(" and ".join(form.shared), "one number for all units")
     (module, own), x = _with_numbers(module, form), draw(shape)
     off = _off(output(module, x), _by_formula(form, own, x).detach())
     if off > 1e-4:

@@ -47,7 +47,7 @@ class Form:
         eps: its value; 0 where there is none.
         gain, bias: the names of the parameters; None where there is none.
         offset: what is added to the gain.
-        shared: gain and bias are one number for all units.
+        shared: those of "gain" and "bias" that are one number for all units.
         training: it computes this in training alone.
     """
 
@@ -61,7 +61,7 @@ class Form:
     gain: str | None
     bias: str | None
     offset: float
-    shared: bool
+    shared: tuple[str, ...]
     training: bool = False
 
     def normalized(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -99,7 +99,7 @@ class Form:
         if self.correction:
             lines.append("v' is the unbiased variance, which divides by n - 1")
         if self.shared:
-            lines.append("one gain and one bias for all units")
+            lines.append(f"one {' and one '.join(self.shared)} for all units")
         if self.training:
             lines.append("in training; in evaluation it has other statistics")
         return lines
@@ -146,8 +146,11 @@ def identify(module: nn.Module, shape: tuple[int, ...] = (4, 5, 8)) -> Form:
         Unknown: no formula of the family fits.
         ValueError: the shape is too small, or the output has another one.
     """
-    if len(shape) < 2 or min(shape[0], shape[-1]) < 2:
-        raise ValueError(f"shape needs two cases and two units at least, got {shape}")
+    if len(shape) < 2 or min(shape) < 1 or min(shape[0], shape[-1]) < 2:
+        raise ValueError(
+            "shape needs two cases and two units at least, and one of everything between, "
+            f"got {shape}"
+        )
     module.double()
     try:
         return _identified(module.eval(), shape)
@@ -167,9 +170,11 @@ def _identified(module: nn.Module, shape: tuple[int, ...]) -> Form:
     place, eps = ("none", 0.0)
     if power == 0.5:
         place, eps = _epsilon(hat, shape, axes, centered, correction)
-    sizes = {dict(module.named_parameters())[n].numel() for n in (gain, bias) if n}
-    form = Form(axes, len(shape), centered, correction, power, place, eps, gain, bias, offset,
-                sizes == {1} and shape[-1] > 1)  # fmt: skip
+    named = (("gain", gain), ("bias", bias))
+    shared = tuple(role for role, name in named if name and module.get_parameter(name).numel() == 1)
+    form = Form(
+        axes, len(shape), centered, correction, power, place, eps, gain, bias, offset, shared
+    )  # fmt: skip
     for spread in (1e-3, 1.0, 1e3):
         x = draw(shape, spread, seed=1)
         if not _close(hat(x), form.normalized(x), 1e-4):

@@ -25,7 +25,7 @@ _Rule = tuple[str, Callable[[Form], bool]]
 PUBLISHED: tuple[_Rule, ...] = (
     (
         "layer normalization (Ba, Kiros and Hinton 2016, eq. 3), as in torch.nn.LayerNorm",
-        lambda f: _layer(f) and _last(f) and f.place == "inside" and not f.shared,
+        lambda f: _layer(f) and _last(f) and f.place == "inside",
     ),
     (
         "layer normalization without epsilon, as the paper prints it (eq. 3)",
@@ -79,5 +79,5 @@ PUBLISHED: tuple[_Rule, ...] = (
 
 
 def names(form: Form) -> list[str]:
-    """The publications whose formula it is, none or several."""
-    return [name for name, rule in PUBLISHED if rule(form)]
+    """The publications whose formula it is, none or several; each has gains and biases by unit."""
+    return [] if form.shared else [name for name, rule in PUBLISHED if rule(form)]

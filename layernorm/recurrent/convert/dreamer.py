@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layernorm.recurrent.convert.loading import like, load, state_of, taken
+from layernorm.recurrent.convert.loading import checked, like, load, state_of, taken
 from layernorm.recurrent.gru_variants import LayerNormGRUVariant
 
 _CELL = re.compile(r"(?:layers\.(\d+)\.)?(\w+\.(?:weight|bias))")
@@ -46,17 +46,15 @@ def from_dreamer(
     LayerNormGRUVariant(3, 2, eps=0.001, variant=joint, update_bias=1.0)
     """
     taken(options, "batch_first", "backend", "learn_initial_state")
-    kernel, scale, bias = (torch.as_tensor(t) for t in (kernel, scale, bias))
-    units = kernel.shape[-1] // 3 if kernel.dim() == 2 else 0
-    inputs = kernel.shape[0] - units
-    if not units or kernel.shape[1] != 3 * units or inputs < 1:
+    given = {"kernel": kernel, "scale": scale, "bias": bias}
+    kernel, scale, bias = checked(given, {"kernel": "N 3H", "scale": "3H", "bias": "3H"}).values()
+    units = len(scale) // 3
+    inputs = len(kernel) - units
+    if inputs < 1:
         raise ValueError(
-            "kernel must have shape (H + I, 3 H), the rows of the state's H units before those "
-            f"of the I inputs, got {tuple(kernel.shape)}"
+            f"kernel must have shape (H + I, 3H), the rows of the state's H = {units} units before "
+            f"those of the I inputs, got {tuple(kernel.shape)}"
         )
-    for name, vector in (("scale", scale), ("bias", bias)):
-        if vector.shape != (3 * units,):
-            raise ValueError(f"{name} must have shape ({3 * units},), got {tuple(vector.shape)}")
     new = LayerNormGRUVariant(
         inputs, units, eps=eps, update_bias=-update_bias, **options, **like(kernel)
     )
@@ -103,16 +101,22 @@ def from_pydreamer(
     given = state_of(source)
     found = {key: _CELL.fullmatch(key) for key in given}
     layers = 1 + max((int(m[1] or 0) for m in found.values() if m), default=0)
-    cells = [{m[2]: given[k] for k, m in found.items() if m and int(m[1] or 0) == n}
-             for n in range(layers)]  # fmt: skip
-    variant = "joint" if "lnorm.weight" in cells[0] else "per_gate"
+    keys = [{m[2]: key for key, m in found.items() if m and int(m[1] or 0) == n}
+            for n in range(layers)]  # fmt: skip
+    variant = "joint" if "lnorm.weight" in keys[0] else "per_gate"
     parts = {p: [f"{norm}.{p}" for norm in _NORMS[variant]] for p in ("weight", "bias")}
     needed = {*_MATRICES, *parts["weight"], *parts["bias"]}
-    if None in found.values() or any(set(cell) != needed for cell in cells):
+    if None in found.values() or any(set(cell) != needed for cell in keys):
         raise ValueError(
             f"source must have the keys of pydreamer's cells, {', '.join(sorted(needed))}, in a "
             f"stack behind layers.0. and so on; got {', '.join(sorted(given)) or 'none'}"
         )
+    given = checked(given, {
+        key: "3H I" if m[2] == "weight_ih.weight" and not int(m[1] or 0)
+        else "3H H" if m[2] in _MATRICES else "3H" if m[2].startswith("lnorm") else "H"
+        for key, m in found.items()
+    })  # fmt: skip
+    cells = [{role: given[key] for role, key in cell.items()} for cell in keys]
     w = cells[0]["weight_ih.weight"]
     late = variant == "joint"
     new = LayerNormGRUVariant(

@@ -3,13 +3,19 @@
 import torch
 from torch import Tensor
 
-from layernorm.recurrent.convert.loading import like, load, state_of, taken
+from layernorm.recurrent.convert.loading import checked, like, load, state_of, taken
 from layernorm.recurrent.gru_variants import LayerNormGRUVariant
 from layernorm.recurrent.layers import LayerNormLSTM
 from layernorm.recurrent.zoneout import ZoneoutGRUVariant, ZoneoutLSTM
 
-_LSTM = {"kernel", "recurrent_kernel", "bias", "gamma", "gamma_h", "beta_h"}
-_GRU = {"kernel", "recurrent_kernel", "bias", "recurrent_bias", "gamma"}
+_LSTM = {
+    "kernel": "I 4H", "recurrent_kernel": "H 4H", "bias": "4H",
+    "gamma": "2 4H", "gamma_h": "H", "beta_h": "H",
+}  # fmt: skip
+_GRU = {
+    "kernel": "I 3H", "recurrent_kernel": "H 3H", "bias": "3H",
+    "recurrent_bias": "3H", "gamma": "2 3H",
+}  # fmt: skip
 
 
 def from_haste(
@@ -46,13 +52,14 @@ def from_haste(
     """
     state = state_of(source)
     gru = "recurrent_bias" in state
-    name, keys = ("LayerNormGRU", _GRU) if gru else ("LayerNormLSTM", _LSTM)
-    if set(state) != keys:
+    name, shapes = ("LayerNormGRU", _GRU) if gru else ("LayerNormLSTM", _LSTM)
+    if set(state) != set(shapes):
         raise ValueError(
-            f"source must have the keys of haste's {name}, {', '.join(sorted(keys))}; got "
+            f"source must have the keys of haste's {name}, {', '.join(sorted(shapes))}; got "
             f"{', '.join(sorted(state)) or 'none'}"
         )
     taken(options, "batch_first", "backend", "learn_initial_state")
+    state = checked(state, shapes)
 
     def ours(name: str) -> Tensor:
         if gru:

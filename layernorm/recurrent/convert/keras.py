@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from layernorm.recurrent.convert.loading import like, load, taken
+from layernorm.recurrent.convert.loading import checked, like, load, taken
 from layernorm.recurrent.layers import LayerNormLSTM
 
-_ORDER = (
-    *("kernel", "recurrent_kernel", "bias", "kernel_norm gamma", "kernel_norm beta"),
-    *("recurrent_norm gamma", "recurrent_norm beta", "state_norm gamma", "state_norm beta"),
-)
+_SHAPES = {
+    "kernel": "I 4H", "recurrent_kernel": "H 4H", "bias": "4H",
+    "kernel_norm gamma": "4H", "kernel_norm beta": "4H",
+    "recurrent_norm gamma": "4H", "recurrent_norm beta": "4H",
+    "state_norm gamma": "H", "state_norm beta": "H",
+}  # fmt: skip
 
 
 def from_keras(
@@ -39,17 +40,14 @@ def from_keras(
     LayerNormLSTM(3, 2, eps=0.001, variant=carried)
     """
     taken(options, "batch_first", "backend", "learn_initial_state")
-    bias = len(weights) == len(_ORDER)
-    if not bias and len(weights) != len(_ORDER) - 1:
+    bias = len(weights) == len(_SHAPES)
+    if not bias and len(weights) != len(_SHAPES) - 1:
         raise ValueError(
-            f"weights must be the 9 arrays of get_weights() (8 without bias): {', '.join(_ORDER)}; "
-            f"got {len(weights)}"
+            f"weights must be the 9 arrays of get_weights(), or 8 without bias: "
+            f"{', '.join(_SHAPES)}; got {len(weights)}"
         )
-    names = [name for name in _ORDER if bias or name != "bias"]
-    source = {name: torch.as_tensor(w) for name, w in zip(names, weights, strict=True)}
-    for name in ("kernel", "recurrent_kernel"):
-        if source[name].dim() != 2:
-            raise ValueError(f"{name} must have two dimensions, got {tuple(source[name].shape)}")
+    shapes = {name: shape for name, shape in _SHAPES.items() if bias or name != "bias"}
+    source = checked(dict(zip(shapes, weights, strict=True)), shapes)
     sizes = source["kernel"].shape[0], source["recurrent_kernel"].shape[0]
     new = LayerNormLSTM(
         *sizes, bias=bias, variant="carried", eps=eps, **options, **like(source["kernel"])

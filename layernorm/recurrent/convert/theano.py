@@ -6,11 +6,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layernorm.recurrent.convert.loading import like, load, taken
+from layernorm.recurrent.convert.loading import checked, like, load, taken
 from layernorm.recurrent.layers import LayerNormGRU, LayerNormLSTM
 
-_LSTM = ("W", "U", "b", "b1", "b2", "b3", "s1", "s2", "s3")
-_GRU = ("W", "U", "b", "Wx", "Ux", "bx", "b1", "b2", "b3", "b4", "s1", "s2", "s3", "s4")
+_LSTM = {"W": "I 4H", "U": "H 4H", "b": "4H"} | {
+    f"{kind}{norm}": shape for kind in "bs" for norm, shape in ((1, "4H"), (2, "4H"), (3, "H"))
+}
+_GRU = {"W": "I 2H", "U": "H 2H", "b": "2H", "Wx": "I H", "Ux": "H H", "bx": "H"} | {
+    f"{kind}{norm}": "2H" if norm in (1, 3) else "H" for kind in "bs" for norm in (1, 2, 3, 4)
+}
 
 
 def from_theano(
@@ -45,18 +49,15 @@ def from_theano(
     """
     taken(options, "batch_first", "backend", "learn_initial_state")
     begins = f"{prefix}_" if prefix else ""
-    arrays = {
-        name.removeprefix(begins): torch.as_tensor(array)
-        for name, array in source.items()
-        if name.startswith(begins)
-    }
-    gru = "Ux" in arrays
-    needed = _GRU if gru else _LSTM
-    if missing := [begins + name for name in needed if name not in arrays]:
+    gru = f"{begins}Ux" in source
+    shapes = {begins + name: shape for name, shape in (_GRU if gru else _LSTM).items()}
+    if missing := [name for name in shapes if name not in source]:
         raise ValueError(
             f"source must have the arrays of the authors' {'lngru' if gru else 'lnlstm'} layer; "
             f"missing: {', '.join(missing)}; got {', '.join(sorted(source)) or 'none'}"
         )
+    found = checked(source, shapes)
+    arrays = {name.removeprefix(begins): array for name, array in found.items()}
     state = _gru(arrays) if gru else _lstm(arrays)
     made = LayerNormGRU if gru else LayerNormLSTM
     inputs, hidden = state["weight_ih_l0"].shape[1], arrays["U"].shape[0]

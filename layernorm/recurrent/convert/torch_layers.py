@@ -5,7 +5,7 @@ import re
 import torch
 from torch import nn
 
-from layernorm.recurrent.convert.loading import like, load, state_of, taken
+from layernorm.recurrent.convert.loading import checked, like, load, state_of, taken
 from layernorm.recurrent.layers import LayerNormGRU, LayerNormLSTM, LayerNormRNN
 
 _EXAMPLE = re.compile(r"(?:layers\.(\d+)\.)?(?:directions\.([01])\.)?(?:cell\.)?([^.]+(?:\.\w+)?)")
@@ -43,6 +43,11 @@ def from_torch(
     LayerNormLSTM(3, 5, num_layers=2)
     """
     layers = {nn.LSTM: LayerNormLSTM, nn.GRU: LayerNormGRU, nn.RNN: LayerNormRNN}
+    if isinstance(module, nn.Module) and nn.utils.parametrize.is_parametrized(module):
+        raise TypeError(
+            "module is parametrized (by weight_norm, say): make its weights plain ones first, with "
+            "torch.nn.utils.parametrize.remove_parametrizations"
+        )
     if type(module) not in layers:
         raise TypeError(
             f"module must be a torch.nn.LSTM, GRU or RNN, got {type(module).__name__}; for a cell, "
@@ -105,16 +110,24 @@ def from_torchscript(source, *, eps: float = 1e-5, **options) -> LayerNormLSTM:
     LayerNormLSTM(3, 2, bias=False, variant=carried)
     """
     taken(options, "batch_first", "backend", "dropout", "learn_initial_state")
-    state = {}
-    for key, value in state_of(source).items():
-        found = _EXAMPLE.fullmatch(key)
-        if found is None or found[3] not in _EXAMPLE_NAMES:
+    given = state_of(source)
+    found = {key: _EXAMPLE.fullmatch(key) for key in given}
+    for key, m in found.items():
+        if m is None or m[3] not in _EXAMPLE_NAMES:
             raise ValueError(
                 f"source has the key {key}, which the example's LayerNormLSTMCell has not; its own "
                 f"are {', '.join(_EXAMPLE_NAMES)}"
             )
-        reverse = "_reverse" if found[2] == "1" else ""
-        state[f"{_EXAMPLE_NAMES[found[3]]}_l{found[1] or 0}{reverse}"] = value
+    both = any(m[2] == "1" for m in found.values())
+    w = checked(given, {
+        key: f"4H {('2H' if both else 'H') if int(m[1] or 0) else 'I'}" if m[3] == "weight_ih"
+        else "4H H" if m[3] == "weight_hh" else "H" if m[3].startswith("layernorm_c") else "4H"
+        for key, m in found.items()
+    })  # fmt: skip
+    state = {
+        f"{_EXAMPLE_NAMES[m[3]]}_l{m[1] or 0}{'_reverse' if m[2] == '1' else ''}": w[key]
+        for key, m in found.items()
+    }
     if "weight_ih_l0" not in state or "weight_hh_l0" not in state:
         raise ValueError(
             f"source must have weight_ih and weight_hh, got {', '.join(state) or 'none'}"
@@ -122,8 +135,7 @@ def from_torchscript(source, *, eps: float = 1e-5, **options) -> LayerNormLSTM:
     layers = sum(bool(re.fullmatch(r"weight_ih_l\d+", name)) for name in state)
     new = LayerNormLSTM(
         state["weight_ih_l0"].shape[1], state["weight_hh_l0"].shape[1], layers, bias=False,
-        bidirectional="weight_ih_l0_reverse" in state, variant="carried", eps=eps,
-        **options, **like(state["weight_ih_l0"]),
+        bidirectional=both, variant="carried", eps=eps, **options, **like(state["weight_ih_l0"]),
     )  # fmt: skip
     missing = sorted(set(new.state_dict()) - set(state) - {"h_0", "c_0"})
     if missing:
