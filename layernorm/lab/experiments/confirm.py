@@ -5,7 +5,8 @@ that is stale is made afresh. The arm is confirmed, and with it its runs of the 
 at the next best rate, if the bits are the same, or every metric that the plan compares the arm by
 is off by less than a tenth of the margin. That is noted beside the arm's published runs, whose
 results stay as they are. On another processor than theirs the bits are others whatever the code;
-there a checkout of the code that the published runs are of makes the run, too. ::
+there a checkout of the code that the published runs are of makes the run, too, and the two of this
+machine are compared. ::
 
     layernorm records confirm mnist --profile standard
     layernorm records confirm mnist --profile standard --before ../older
@@ -35,15 +36,16 @@ from layernorm.lab.records.staleness import Root
 
 SHARE = 0.1  # of a margin, that a metric may be off by
 SAME_BITS = "same bits"
-BOTH_HERE = "same bits as the earlier code on the same machine"
+HERE = "the earlier code on the same machine"
+BOTH_HERE = f"same bits as {HERE}"
 
 
 @dataclass(frozen=True)
 class Answer:
     """The outcome of one arm.
 
-    `off`: by what share of its margin each metric is off, none if the bits are the same: as the
-    published run's, or, `both_here`, as those that the earlier code gives on this machine.
+    `off`: by what share of its margin each metric is off, none if the bits are the same: from the
+    published run, or, `both_here`, from what the earlier code gives on this machine.
     `problem`: why the arm could not be compared.
     """
 
@@ -65,7 +67,8 @@ class Answer:
             bits = BOTH_HERE if self.both_here else SAME_BITS
             return f"{self.arm}, seed {self.seed}: {said}, the {bits}"
         off = ", ".join(f"{metric} {share:.2g}" for metric, share in self.off.items())
-        return f"{self.arm}, seed {self.seed}: {said}; off by shares of its margin: {off}"
+        since = f" from {HERE}" if self.both_here else ""
+        return f"{self.arm}, seed {self.seed}: {said}; off{since} by shares of its margin: {off}"
 
 
 @dataclass(frozen=True)
@@ -158,12 +161,16 @@ def confirm(
         at_once = workers if isinstance(workers, int) else max(1, machine.cores() // threads)
         root = runs_folder() / "before"
         made = earlier.runs(before, other.values(), profile, root, threads, at_once)
-        answers = [
-            _both_here(answer, made[config.key()], outcome.done[config.key()], before)
-            if (config := other.get(answer.arm))
-            else answer
-            for answer in answers
-        ]
+        for n, answer in enumerate(answers):
+            if config := other.get(answer.arm):
+                here, new = made[config.key()], outcome.done[config.key()]
+                if here is not None:
+                    answers[n] = replace(
+                        _compared(sweep.compared, there, here, new), both_here=True
+                    )
+                elif not answer.confirmed:
+                    problem = f"its published run is not of the code in {before}"
+                    answers[n] = replace(answer, problem=problem)
     for each in profiles:
         _note(name, each, [answer for answer in answers if answer.confirmed], commits)
     return answers
@@ -200,12 +207,14 @@ def _problem(config: Config, old: Record) -> str:
 
 
 def _compared(plan: Comparisons, there: list[Record], old: Record, fresh: Record) -> Answer:
-    """`there`: the chosen published runs of all arms; some metrics are of several arms."""
+    """`there`: the chosen published runs of all arms, in which the two take their arm's place; some
+    metrics are of several arms."""
     arm, seed = old.config["arm"], old.config["seed"]
     if published.same_bits(old, fresh):
         return Answer(arm, seed)
     timed = replace(fresh, timing=old.timing)  # times are not what is confirmed
-    frames = [records.tidy(there), records.tidy(timed if run is old else run for run in there)]
+    others = [run for run in there if run.config["arm"] != arm]
+    frames = [records.tidy([*others, run]) for run in (old, timed)]
     arms = {run.config["arm"] for run in there}
     rows = [row for row in plan.rows if arm in row.arms and set(row.arms) <= arms]
     off: dict[str, float] = {}
@@ -235,15 +244,6 @@ def _depends(run: Record) -> list[Root]:
     kind = "cuda" if run.environment.get("gpus") else "cpu"
     workers = Workers(size=run.config["options"].get("workers", 1))
     return depends_on(get(run.config["experiment"]), torch.device(kind), workers)
-
-
-def _both_here(answer: Answer, old: Record | None, new: Record, before: str | Path) -> Answer:
-    """The answer where the earlier code made the run as well."""
-    if old is not None and published.same_bits(old, new):
-        return Answer(answer.arm, answer.seed, both_here=True)
-    if old is None and not answer.confirmed:
-        return replace(answer, problem=f"its published run is not of the code in {before}")
-    return answer
 
 
 def _difference(answer: Answer) -> float | str:
