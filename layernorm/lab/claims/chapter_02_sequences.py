@@ -19,6 +19,7 @@ from layernorm.lab.claims.chapter_02 import EPS, draw, outside, own_statistics, 
 from layernorm.lab.claims.checks import (
     BATCH_NORM,
     LAYER_NORM,
+    below,
     conditional,
     held,
     largest,
@@ -27,6 +28,7 @@ from layernorm.lab.claims.checks import (
 )
 
 _batch_norm = F.batch_norm
+VALUES = 0.0, 3.0, -1e6, 1e100
 
 
 def unmasked(x, *args, mask=None, **options):
@@ -174,25 +176,37 @@ def _spread_at_step_80(carry: float) -> float:
     statement="Where a unit has no variance over the batch, as at a first step with the same input "
     "for all cases, batch normalization multiplies gradients by 1/√eps; layer normalization does "
     "so where all units of a case agree.",
-    rule="held if for six equal values the largest singular value of the Jacobian is 1/√eps to "
-    "0.1% for both, and NaN stands in both outputs at eps = 0",
+    rule="2, 3, 6 and 64 equal values, each 0, 3, -1e6 or 1e100, eps = 1e-2, 1e-5 and 1e-12: "
+    "refuted unless the largest singular value of the Jacobian is 1/√eps to 0.1% for both, and NaN "
+    "stands in both outputs at eps = 0; held if for a layer of one unit, too; else conditional",
     sabotage=(BATCH_NORM, outside),
 )
 def zero_variance_amplifies_gradients() -> Finding:
     def layer(a, **options):
-        return F.layer_norm(a.T, (6,), **options).T
+        return F.layer_norm(a.T, a.T.shape[1:], **options).T
 
-    same, gains, undefined = torch.full((6, 1), 3.0).double(), [], []
-    for normalize in (train, layer):
-        derivatives = jacobian(normalize, same).reshape(6, 6)
-        gains.append(torch.linalg.matrix_norm(derivatives, 2).item() * math.sqrt(EPS))
-        undefined.append(normalize(same, eps=0.0).isnan().any().item())
-    holds = worst(*(abs(gain - 1) for gain in gains)) < 1e-3 and all(undefined)
-    return held(
-        holds,
-        f"Among six equal values gradients grow {gains[0]:.2f}/√eps-fold under batch and "
-        f"{gains[1]:.2f}/√eps-fold under layer normalization, {1 / math.sqrt(EPS):.0f}-fold at the "
-        "usual eps; without eps the output is not a number.",
-        batch=gains[0],
-        layer=gains[1],
+    def grows(normalize, same, eps: float) -> float:
+        derivatives = jacobian(partial(normalize, eps=eps), same).reshape(len(same), -1)
+        return torch.linalg.matrix_norm(derivatives, 2).item() * math.sqrt(eps)
+
+    def steepest(normalize, n: int) -> list[float]:
+        return [grows(normalize, torch.full((n, 1), value, dtype=torch.float64), eps)
+                for value in VALUES for eps in (1e-2, EPS, 1e-12)]  # fmt: skip
+
+    off, undefined = {}, True
+    for name, normalize in (("batch", train), ("layer", layer)):
+        off[name] = worst(*(abs(g - 1) for n in (2, 3, 6, 64) for g in steepest(normalize, n)))
+        same = torch.full((6, 1), 3.0).double()
+        undefined &= normalize(same, eps=0.0).isnan().any().item()
+    single = max(steepest(layer, 1))
+    as_said = " and ".join(f"{below(gap, 1e-3)} under {name}" for name, gap in off.items())
+    return conditional(
+        worst(*off.values()) < 1e-3 and undefined,
+        abs(single - 1) < 1e-3,
+        "a layer has two units or more; the gradient of a single one is 0",
+        f"Among equal values gradients grow 1/√eps-fold, {1 / math.sqrt(EPS):.0f}-fold at the "
+        f"usual eps, to a share {as_said} normalization; that of a layer's only unit "
+        f"{single:.1f}/√eps-fold. Without eps the output is "
+        f"{'not a number' if undefined else 'a number'}.",
+        **off,
     )

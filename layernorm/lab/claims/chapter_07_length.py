@@ -68,22 +68,24 @@ def gradient_orthogonal_to_weights() -> Finding:
     rule="10 networks: by what factor gradient descent turns weights more slowly once they are "
     "c = 10 times as long. Refuted unless it is c² to 1e-6 for each vector under batch and weight "
     "normalization and for the matrix under layer normalization; held if for a single vector "
-    "under layer normalization, too; else conditional",
+    "under layer normalization, and for a step along the gradient's signs, too; else conditional",
     sabotage=(MLP, without),
 )
 def norm_is_a_learning_rate() -> Finding:
     methods = ("batch", "weight", "layer")
     own = [weights.slowed(m, whole=m == "layer") for _ in range(10) for m in methods]
     single = [weights.slowed("layer", whole=False) for _ in range(10)]
+    signs = [weights.slowed(m, whole=m == "layer", step=torch.sign) for m in methods]
     off = worst(*(abs(k - 100) for k in own))
     return conditional(
         off <= 1e-4,
-        all(abs(k - 100) < 1e-4 for k in single),
+        all(abs(k - 100) < 1e-4 for k in (*single, *signs)),
         "the step is that of gradient descent, and under layer normalization the norm is that of "
         "the whole weight matrix",
         f"Ten times as long, a vector (batch, weight) or a matrix (layer) turns "
         f"{sum(own) / len(own):.0f} times more slowly; a single vector under layer normalization "
-        f"{min(single):.0f} to {max(single):.0f} times.",
+        f"{min(single):.0f} to {max(single):.0f} times. Steps along the gradient's signs, as "
+        f"Adam's first, turn them {sum(signs) / len(signs):.0f} times more slowly.",
         off=off,
         single_least=min(single),
         single_most=max(single),
