@@ -32,7 +32,7 @@ SLOW = [
     "lab/records/test_hostile.py",
     "lab/records/test_offline.py",
     "lab/records/test_records.py",
-    "lab/records/test_staleness.py",
+    "lab/records/test_stale_runs.py",
     "lab/records/test_table.py",
     "lab/test_invariance_figure.py",
     "library/test_made_up_method.py",

@@ -1,77 +1,144 @@
-"""Sweeps by the executors of other engines, by the code that how-to-run shows."""
+"""Sweeps by executors that are handed in, which may break, stop or drop what they are given."""
 
-import ast
-import importlib.util
-import os
-import re
-import sys
-import textwrap
-from pathlib import Path
+import multiprocessing
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 
 import pytest
-from apart import python
+import torch
+from lab.experiments import toy_experiment
+from lab.experiments.toy_experiment import by_name, reasons
 
-from layernorm.lab.experiments.planning import Sweep, finished
+from layernorm.lab import records
+from layernorm.lab.experiments import run
+from layernorm.lab.experiments.planning import Sweep
 from layernorm.lab.experiments.sweep import carry_out
 
-PAGE = Path(__file__).parents[3] / "book" / "how-to-run.md"
-SCRIPT = """
-from lab.experiments import toy_experiment
-toy_experiment.register()
-from layernorm.lab.experiments import sweep as engine
-from layernorm.lab.experiments.planning import Sweep
-
-def carry_out(*given, **more):
-    outcome = engine.carry_out(*given, **more)
-    print(sorted((f.config.arm, f.config.seed, f.reason) for f in outcome.failed.values()))
-
-def main():
-    sweep = Sweep("toy", "faulty", ("none", "broken", "layer"), (0, 1), by_heart=False)
-    {before}
-{shown}
-
-if __name__ == "__main__":
-    main()
-"""
-DASK = "from dask.distributed import LocalCluster; nodes = LocalCluster({place})"
-PLACE = 'n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None'
-# The package of each engine; what stands before its code; what of the code is another place or
-# number here.
-ENGINES = {
-    "distributed": (DASK.format(place=PLACE), ('Client("scheduler:8786")', "nodes, Client(nodes)")),
-    "joblib": ("", ("get_reusable_executor(8)", "get_reusable_executor(2)")),
-    "submitit": ("", ("Jobs(100)", "Jobs(2)")),  # without Slurm, processes of this machine
-}
+pytestmark = pytest.mark.usefixtures("toy")
 
 
-def shown():
-    """The page's code for each of these packages."""
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
-    named = {"distributed": "dask.distributed", "joblib": "joblib", "submitit": "submitit"}
-    return {name: [b for b in blocks if word in b] for name, word in named.items()}
+@pytest.mark.parametrize("workers", [1, 3])
+def test_threads_that_are_handed_in_give_the_same_bits_as_one_run_alone(workers):
+    sweep = Sweep("toy", "faulty", ("none", "broken", "layer"))
+    before = torch.get_num_threads()
+    with ThreadPoolExecutor(workers) as pool:
+        outcome = carry_out(sweep, workers=pool)
+        assert pool.submit(int).result() == 0  # it is still open
+    assert set(reasons(outcome).items()) == {("broken", "RuntimeError: the toy is broken")}
+    assert len(outcome.done) == 4  # two seeds, two by heart
+    for record in outcome.done.values():
+        options = {**record.config["options"], "method": record.config["method"]}
+        seed, arm = record.config["seed"], record.config["arm"]
+        config = toy_experiment.EXPERIMENT.config("faulty", arm, seed, **options)
+        assert run.train(config, save=False).result == record.result
+    assert torch.get_num_threads() == before
 
 
-@pytest.mark.parametrize("name", ENGINES)
-def test_the_code_shown_gives_the_records_of_one_process(toy, tmp_path, name):
-    if importlib.util.find_spec(name) is None:
-        pytest.skip(f"{name} is not installed")
-    [code] = shown()[name]
-    before, (there, here) = ENGINES[name]
-    assert code.count(there) == 1
-    file = tmp_path / "script.py"
-    code = textwrap.indent(code.replace(there, here), "    ")
-    file.write_text(SCRIPT.format(before=before, shown=code))
-    path = {"PYTHONPATH": os.pathsep.join(sys.path), "TOY_EXPERIMENT": "1", "OMP_NUM_THREADS": "1"}
-    done = python(file, env=os.environ | path, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    failed = ast.literal_eval(done.stdout.splitlines()[-1])
-    assert [(arm, seed) for arm, seed, _ in failed] == [("broken", 0), ("broken", 1)]
-    assert all("RuntimeError: the toy is broken" in reason for *_, reason in failed)
-    found = finished("toy")
-    plan = Sweep("toy", "faulty", ("none", "layer"), (0, 1), by_heart=False)
-    plain = carry_out(plan, workers=1, root=tmp_path / "plain").done
-    assert found.keys() == plain.keys()
-    for key, record in found.items():
-        assert record.result == plain[key].result
-        assert record.digest == plain[key].digest
-        assert record.environment["threads"] == 1
+def test_processes_that_are_handed_in_are_asked_for_all_that_can_be_started(tmp_path):
+    sweep = Sweep("toy", "plain", ("none", "layer"), by_heart=False)
+    asked = []
+
+    class Counted(ProcessPoolExecutor):
+        def submit(self, *work):
+            asked.append(work)
+            return super().submit(*work)
+
+    with Counted(2, multiprocessing.get_context("spawn")) as pool:
+        outcome = carry_out(sweep, workers=pool)
+    assert len(asked) == len(outcome.done) == 6
+    for arm in sweep.arms:
+        config = sweep.config(arm, 0, 0.001)
+        assert outcome.done[config.key()].result == run.train(config, save=False).result
+
+
+def test_an_executor_that_breaks_or_is_shut_down_ends_the_sweep():
+    sweep = Sweep("toy", "faulty", ("deadly", "none"), by_heart=False)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        outcome = carry_out(sweep, workers=pool)
+    assert reasons(outcome) == dict.fromkeys(("deadly", "none"), "its worker process died")
+    closed = ThreadPoolExecutor(1)
+    closed.shutdown()
+    outcome = carry_out(sweep, workers=closed)
+    assert set(reasons(outcome).values()) == {"cannot schedule new futures after shutdown"}
+
+
+class Apart(ThreadPoolExecutor):
+    """Workers with a disk of their own."""
+
+    def __init__(self, disk):
+        super().__init__(1)
+        self.disk = disk
+
+    def submit(self, work, config):
+        return super().submit(partial(work, root=self.disk), config)
+
+
+def test_a_record_from_another_disk_takes_the_place_of_a_stale_one(tmp_path, monkeypatch):
+    sweep = Sweep("toy", "plain", ("none", "layer"), (0,), by_heart=False)
+    before = carry_out(sweep).done
+    monkeypatch.setattr(records, "stale", lambda run: run.config["arm"] == "none" and "Toy")
+    with Apart(tmp_path / "another") as pool:
+        after = carry_out(sweep, workers=pool, anew=True).done
+    for key, record in after.items():
+        assert records.read(records.path(record.config)) == record
+        assert (record == before[key]) == (record.config["arm"] == "layer")
+
+
+class Careless(ThreadPoolExecutor):
+    """Does one arm's job in a way that executors should not."""
+
+    def __init__(self, way):
+        super().__init__(1)
+        self.way = way
+
+    def submit(self, work, config):
+        return self.way() if config.arm == "none" else super().submit(work, config)
+
+
+def cancelled():
+    future = Future()
+    future.cancel()
+    return future
+
+
+def without_result():
+    future = Future()
+    future.set_result(None)
+    return future
+
+
+def full():
+    raise OSError("the queue is full")
+
+
+@pytest.mark.parametrize(
+    ("way", "reason"),
+    [
+        (cancelled, "its executor cancelled it"),
+        (without_result, "its executor returned None where a record was expected"),
+        (full, "the queue is full"),
+    ],
+)
+def test_a_job_that_an_executor_drops_fails_alone(way, reason):
+    with Careless(way) as pool:
+        outcome = carry_out(Sweep("toy", "plain", seeds=(0,), by_heart=False), workers=pool)
+    assert reasons(outcome) == {"none": reason}
+    assert set(by_name(outcome)) == {"layer 0", "batch 0"}
+
+
+def test_after_an_interruption_an_executor_is_left_without_jobs(tmp_path):
+    def interrupt(*about):
+        raise KeyboardInterrupt
+
+    sweep = Sweep("toy", "plain", by_heart=False)
+    with ThreadPoolExecutor(1) as pool, pytest.raises(KeyboardInterrupt):
+        carry_out(sweep, workers=pool, progress=interrupt)
+    assert 1 <= len(list(tmp_path.rglob("*.json"))) <= 2  # of nine; one may have been at work
+
+
+def test_a_record_made_on_another_disk_is_kept_here(tmp_path):
+    with Apart(tmp_path / "there") as pool:
+        carry_out(Sweep("toy", "plain", ("none",), (0,), by_heart=False), workers=pool)
+    kept = [{p.name for p in (tmp_path / d).rglob("*.json")} for d in ("there", "runs")]
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == 1

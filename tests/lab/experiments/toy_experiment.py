@@ -180,3 +180,13 @@ def register() -> None:
 
 if multiprocessing.parent_process() is not None or "TOY_EXPERIMENT" in os.environ:
     register()
+
+
+def by_name(outcome):
+    """The records of a sweep by arm and seed."""
+    return {f"{r.config['arm']} {r.config['seed']}": r for r in outcome.done.values()}
+
+
+def reasons(outcome):
+    """Why runs failed, by arm."""
+    return {failure.config.arm: failure.reason for failure in outcome.failed.values()}
