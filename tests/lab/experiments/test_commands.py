@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+import torch
 from lab.experiments import toy_experiment
 from typer.testing import CliRunner
 
@@ -86,6 +87,7 @@ def test_fresh_deletes_nothing_before_all_is_checked(tmp_path):
 
 def test_a_run_goes_on_from_its_checkpoint():
     config = get("toy").config("book", "layer", 0, learning_rate=0.02)
+    torch.set_num_threads(1)  # as the command
     toy_experiment.stopped(20, config)
     result = run("--set", "learning_rate=0.02")
     assert [line.split(":")[0] for line in result.stderr.splitlines()] == [
