@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
-from torch import Tensor
+import torch
 
 from layernorm.recurrent.convert.loading import checked, like, load, taken
 from layernorm.recurrent.layers import LayerNormLSTM
@@ -17,7 +17,7 @@ _SHAPES = {
 
 
 def from_keras(
-    weights: Sequence[np.ndarray | Tensor], *, eps: float = 1e-3, **options
+    weights: Sequence[np.ndarray | torch.Tensor], *, eps: float = 1e-3, **options
 ) -> LayerNormLSTM:
     """TensorFlow Addons' LayerNormLSTMCell (variant `carried`), from what `get_weights()` gives.
 
