@@ -41,7 +41,7 @@ BROKEN = [
     (convert.from_haste, {"kernel": X}, {}, ValueError, "keys of haste's LayerNormLSTM.*got kernel"),
     (convert.from_haste, HASTE | {"recurrent_bias": X}, {}, ValueError, "keys of haste's LayerNormGRU, bias, gamma, kernel.*beta_h"),
     (convert.from_haste, HASTE_GRU | {"bias": draw(12)}, {}, ValueError, r"^bias must have shape \(3H\) with H = 5, got \(12,\)"),
-    (partial(convert.from_dreamer, scale=DREAMER[1], bias=DREAMER[2]), draw(8, 16), {}, ValueError, r"kernel must have shape \(N, 3H\), got \(8, 16\)"),
+    (partial(convert.from_dreamer, scale=DREAMER[1], bias=DREAMER[2]), draw(8, 16), {}, ValueError, r"kernel must have shape \(H\+I, 3H\), got \(8, 16\)"),
     (partial(convert.from_dreamer, scale=DREAMER[1], bias=DREAMER[2]), draw(5, 15), {}, ValueError, r"kernel must have shape.*got \(5, 15\)"),
     (partial(convert.from_dreamer, scale=DREAMER[1], bias=draw(5)), DREAMER[0], {}, ValueError, r"bias must have shape \(3H\) with H = 5, got \(5,\)"),
     (partial(convert.from_dreamer, scale=DREAMER[1], bias=DREAMER[2]), DREAMER[0], {"variant": "joint"}, TypeError, "options must be among .*got variant"),

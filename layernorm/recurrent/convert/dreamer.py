@@ -47,7 +47,7 @@ def from_dreamer(
     """
     taken(options, "batch_first", "backend", "learn_initial_state")
     given = {"kernel": kernel, "scale": scale, "bias": bias}
-    kernel, scale, bias = checked(given, {"kernel": "N 3H", "scale": "3H", "bias": "3H"}).values()
+    kernel, scale, bias = checked(given, {"kernel": "H+I 3H", "scale": "3H", "bias": "3H"}).values()
     units = len(scale) // 3
     inputs = len(kernel) - units
     if inputs < 1:

@@ -19,7 +19,7 @@ def state_of(source) -> dict[str, Tensor]:
 def checked(source: Mapping[str, np.ndarray | Tensor], shapes: Mapping[str, str]) -> dict:
     """The arrays that `shapes` names as tensors, of the first one's type and device.
 
-    In a shape such as "I 4H" a letter is the same size everywhere; "2" is a size.
+    In a shape such as "H+I 4H" a letter, or sum, is the same size everywhere; "2" is a size.
 
     Raises: ValueError for other shapes, and types without floating point; TypeError for no array.
     """
@@ -32,7 +32,7 @@ def checked(source: Mapping[str, np.ndarray | Tensor], shapes: Mapping[str, str]
             raise TypeError(f"{name} must be an array of numbers: {error}") from error
         if not tensor.is_floating_point():
             raise ValueError(f"{name} must hold floating-point numbers, got {tensor.dtype}")
-        terms = [re.fullmatch(r"(\d*)([A-Z]?)", term).groups() for term in shape.split()]
+        terms = [re.fullmatch(r"(\d*)([A-Z+]*)", term).groups() for term in shape.split()]
         known = ", ".join(f"{letter} = {sizes[letter]}" for _, letter in terms if letter in sizes)
         fits = tensor.dim() == len(terms)
         for (times, letter), size in zip(terms, tensor.shape, strict=False):
