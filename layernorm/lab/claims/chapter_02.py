@@ -290,7 +290,7 @@ def batch_computes_otherwise_in_evaluation() -> Finding:
     statement="The running averages estimate the mean and variance over all training cases.",
     rule="momentum 0.1, batches of 16, 1000 units: refuted if with weights at rest they miss mean "
     "0 or variance 1 by 0.01 on average over the units, or a unit's mean by another root mean "
-    "square than √(m / (2 − m) N) to a tenth; conditional if a mean that moves by 1 an update is "
+    "square than √(m / ((2 − m) N)) to a tenth; conditional if a mean that moves by 1 an update is "
     "missed by the 9 updates that theory gives, to 0.1; held if by less than 0.1; else refuted",
     # Mutant: running statistics that keep the last batch alone.
     sabotage=(
@@ -316,7 +316,7 @@ def running_statistics_stand_for_all_training_data() -> Finding:
         "the weights are at rest",
         f"With weights at rest mean and variance miss theirs by {abs(lags[0.0]):.2f} and "
         f"{var_error:.2f} on average over 1000 units, and a unit's mean by {spread:.2f} in the "
-        f"root mean square, as √(m / (2 − m) N) says; if the mean moves, its running average is "
+        f"root mean square, as √(m / ((2 − m) N)) says; if the mean moves, its running average is "
         f"{lags[1.0]:.1f} updates late.",
         at_rest=lags[0.0],
         variance=var_error,

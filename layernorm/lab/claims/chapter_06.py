@@ -57,13 +57,14 @@ def row_is(method: str, expected: str) -> Finding:
 
 
 ROW = "is invariant under the transformations for which Table 1 says yes, and not under the others"
+OF_BATCH = "by the statistics of the transformed batch, as in training, "
 RULE = (
     "proved if all six cells, decided without knowing the table, are its cells; "
     "conditional if a proof needs a condition that the paper does not state"
 )
 NO_CENTER = "has the row of layer normalization, but no invariance to re-centered weights"
 for name, title, sentence, expected, mutant in (
-    ("batch", "Batch", ROW, PAPER["batch"], "layer"),
+    ("batch", "Batch", OF_BATCH + ROW, PAPER["batch"], "layer"),
     ("weight", "Weight", ROW, PAPER["weight"], "rms"),
     ("layer", "Layer", ROW, PAPER["layer"], "batch"),
     ("rms", "RMS", NO_CENTER, "yes no no yes no yes", "layer"),
