@@ -140,7 +140,8 @@ def fisher_of_the_normalized_model() -> Finding:
 @claim(
     id="missing-terms-shrink-with-width",
     statement="Under layer normalization equation (13) leaves out the share 2/(H + 1) of the trace "
-    "of the weights' Fisher matrix, for independent Gaussian summed inputs.",
+    "of the weights' Fisher matrix, for independent Gaussian summed inputs and independent outputs "
+    "of equal variance.",
     rule="held if for H = 3, 4, 8, 32 and 128 units (20,000 cases for each, 2,000 for the widest) "
     "the share is 2/(H + 1) to 0.5%, seven standard errors at H = 4, and σ ∂ā/∂a by autograd is "
     "I − (11ᵀ + āāᵀ)/H to 1e-12 (times largest entry over σ), also for the adversary's rows that "

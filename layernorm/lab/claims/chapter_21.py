@@ -103,8 +103,8 @@ def last_gradient_post() -> Finding:
 
 @claim(
     id="stream-grows-exponentially-if-norms-come-first",
-    statement="With norms before each block the variance of the residual stream grows "
-    "exponentially with depth, already at the start (Sun et al. 2025).",
+    statement="Before training, the variance of the residual stream grows exponentially with "
+    "depth if norms stand before each block (Sun et al. 2025 do not restrict it to the start).",
     rule=f"{RULE}, at 48 and at 32 units, and, the adversary, at 48 with embeddings a tenth as "
     "large, which hide no growth; from 8 to 32 blocks the variance's logarithm grows four times as "
     "much as from 2 to 8 if it grows exponentially, as much if as a power; held if the interval of "

@@ -158,7 +158,7 @@ class Verdicts(Mapping[str, Judged]):
             )
             return replace(one, problem=few)
         if row.plateau and not _signs_agree(one, values):
-            return replace(one, problem="An exact sign-flip test does not agree.")
+            return replace(one, problem="An exact sign-flip test does not agree with the interval.")
         return one
 
 

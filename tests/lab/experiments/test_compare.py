@@ -392,7 +392,7 @@ def test_signs_contradict_an_interval_of_runs_that_are_far_from_normal():
     assert interval.difference.high < -1
     found = shifted(values, plateau=True)["a - b"]
     assert found.verdict == OPEN
-    assert found.problem == "An exact sign-flip test does not agree."
+    assert found.problem == "An exact sign-flip test does not agree with the interval."
 
 
 def test_an_arm_and_the_one_whose_rate_it_takes_change_rates_together():

@@ -230,9 +230,8 @@ _STATEMENTS = (  # id, statement, favored arm, others, end of the name
     ),
     (
         "faster-than-rescaled",
-        "It is layer normalization, not the scale of the start, that makes the attentive reader "
-        "learn in fewer updates: it learns faster than a reader without normalization whose "
-        "weights start at a good scale.",
+        "An attentive reader with layer normalization learns in fewer updates than one without "
+        "normalization whose weights start at a good scale.",
         *("layer", ("rescaled",), ""),
     ),
     (

@@ -147,9 +147,8 @@ _STATEMENTS = (
     ),
     (
         "layer-beats-rescaled",
-        "In a convolutional network it is layer normalization, not the scale of the start, that "
-        "makes learning faster: such a network learns faster than one without normalization whose "
-        "weights start at a good scale.",
+        "A convolutional network with layer normalization learns faster than one without "
+        "normalization whose weights start at a good scale.",
         *("layer", "rescaled", SPEED, NATS),
     ),
     (

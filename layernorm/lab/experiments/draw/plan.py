@@ -179,8 +179,8 @@ FASTER = Said(
 )
 CONTROLLED = Said(
     "faster-than-rescaled/draw",
-    "It is layer normalization, not the scale of the start, that makes DRAW learn in fewer "
-    "updates: it learns faster than DRAW without normalization whose LSTMs start at a good scale.",
+    "DRAW with layer normalization learns in fewer updates than DRAW without normalization whose "
+    "LSTMs start at a good scale.",
 )
 TWICE = Said(
     "twice-as-fast/draw",

@@ -160,9 +160,8 @@ COMPARISONS = Comparisons(
             *("layer - rescaled", gain("", "rescaled"), NATS),
             Said(
                 "faster-than-rescaled/handwriting",
-                "It is layer normalization, not the scale of the start, that makes a network that "
-                "generates handwriting learn in fewer updates: it learns faster than a network "
-                "without normalization whose weights start at a good scale.",
+                "A network with layer normalization learns to generate handwriting in fewer "
+                "updates than one without normalization whose weights start at a good scale.",
             ),
         ),
         Comparison(

@@ -151,19 +151,18 @@ _FASTER = Said(
 )
 _CONTROL = Said(
     "faster-than-rescaled/order_embeddings",
-    "It is layer normalization, not the scale of the start, that makes order-embeddings learn in "
-    "fewer updates: they learn faster than order-embeddings without normalization whose weights "
-    "start at a good scale.",
+    "Order-embeddings with layer normalization learn in fewer updates than order-embeddings "
+    "without normalization whose weights start at a good scale.",
 )
 _TIME = Said(
     "sixty-percent-of-the-time/order_embeddings",
-    "Order-embeddings with layer normalization reach their best validation model in 60% of the "
-    "time that order-embeddings without it need.",
+    "Order-embeddings with layer normalization reach the best validation level of those without "
+    "it in 60% of the time that these need.",
 )
 _STEPS = Said(
     "sixty-percent-of-the-updates/order_embeddings",
-    "Order-embeddings with layer normalization reach their best validation model in 60% of the "
-    "updates that order-embeddings without it need.",
+    "Order-embeddings with layer normalization reach the best validation level of those without "
+    "it in 60% of the updates that these need.",
 )
 _BETTER = Said(
     "generalizes-better/order_embeddings",

@@ -146,9 +146,8 @@ COMPARISONS = Comparisons(
                 ),
                 (
                     *("rescaled", "curve", SPEED, POINTS, "faster-than-rescaled"),
-                    "It is layer normalization, not the scale of the start, that makes "
-                    "skip-thoughts learn in fewer updates: they learn faster than skip-thoughts "
-                    "without normalization whose weights start at a good scale.",
+                    "Skip-thoughts with layer normalization learn in fewer updates than "
+                    "skip-thoughts without normalization whose weights start at a good scale.",
                 ),
                 (
                     *("none", "end", END, AT_END, "better-result"),

@@ -37,9 +37,8 @@ _STATEMENTS = {  # id; the arm that `paper` is compared with; statement, about a
     ),
     "faster-per-update": (
         "rescaled",
-        "It is normalization, not the scale of the start, that makes an LSTM learn {} in fewer "
-        "updates: it learns faster than an LSTM without normalization whose weights start at a "
-        "good scale.",
+        "An LSTM with layer normalization learns {} in fewer updates than one without "
+        "normalization whose weights start at a good scale.",
     ),
     "separate-norms-are-better-than-joint": (
         "joint",

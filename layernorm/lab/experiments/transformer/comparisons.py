@@ -78,8 +78,8 @@ COMPARISONS = Comparisons(
             "layer - rescaled",
             less("layer", "rescaled", BEST),
             "better-than-rescaled",
-            "It is normalization, not the scale of the start, that makes a deep transformer learn "
-            "better: it is better than one without norms whose layers start with unit variance.",
+            "A deep transformer with layer normalization learns better than one without norms "
+            "whose layers start with unit variance.",
         ),
         _row(
             "rms - layer",
@@ -107,8 +107,8 @@ COMPARISONS = Comparisons(
             "mean of rms",
             ((1, "rms", "mean_share"),),
             "the-mean-is-small",
-            "In a trained transformer the mean over units is so small a part of the residual "
-            "stream that subtracting it hardly matters (Gupta et al. 2024).",
+            "In a trained transformer the square of the mean over units is at most 6% of the mean "
+            "square of what the norms get (after Gupta et al. 2024).",
             margin=MEAN,
             says="not worse",
         ),
