@@ -21,6 +21,7 @@ reverse direction.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from os import PathLike
 from types import SimpleNamespace
@@ -31,7 +32,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
-from layernorm import functional
+from layernorm import functional, kernels
 from layernorm.recurrent import (
     BatchNormLSTM,
     LayerNormGRUVariant,
@@ -106,6 +107,7 @@ def _exportable() -> Iterator[None]:
     places = [
         (layers, "_computer", lambda *_: _Scans),
         (functional, "layer_norm", _layer_norm),
+        (kernels, "_kernel", partial(getattr, functional)),
         (variants, "layer_norm", _layer_norm),
         (checks, "layer_input", _layer_input),
         (batch_norm, "valid_rows", _refuse_lengths),

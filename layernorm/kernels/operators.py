@@ -58,7 +58,11 @@ def register(name: str, centered: bool, definition: Callable) -> Operator:
     def gradient(ctx, dy, dtotal, *_):
         return _gradient(ctx, registered_gradient, ctx.needs_input_grad, dy, dtotal)
 
-    registered.register_autograd(gradient, setup_context=_setup)
+    def setup(ctx, inputs, output):
+        ctx.operator = operator
+        _setup(ctx, inputs, output)
+
+    registered.register_autograd(gradient, setup_context=setup)
     registered_gradient.register_autograd(partial(_no_second_derivative, name))
     return operator
 
@@ -78,8 +82,8 @@ def apply(
     castable = not x.is_meta and x.dtype != torch.float64
     if castable and torch.is_autocast_enabled(x.device.type):
         dtype = torch.float32
-    transformed = torch._C._are_functorch_transforms_active()
-    if transformed or forward_ad._current_level >= 0:  # custom operators support neither
+    seen_through = torch._C._are_functorch_transforms_active() or torch.jit.is_tracing()
+    if seen_through or forward_ad._current_level >= 0:  # custom operators support none of these
         total = x if residual is None else x + residual
         return _by_definition(operator, total, weight, bias, dims, eps).to(dtype), total
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
@@ -135,6 +139,8 @@ def _setup(ctx, inputs, output) -> None:
 
 def _gradient(ctx, compute, wanted, dy, dtotal):
     x, weight, bias, mean, rstd = ctx.saved_tensors
+    if not rstd.numel() and x.numel():  # captured where nothing needed a gradient
+        return _differentiable_gradient(ctx, wanted, dy, dtotal)
     dy = x.new_zeros(x.shape) if dy is None else dy
     dx, dweight, dbias = compute(
         dy, dtotal, x, weight, bias, mean, rstd, ctx.dims, wanted[2], wanted[3]

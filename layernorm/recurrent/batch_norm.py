@@ -166,10 +166,10 @@ class BatchNormLSTM(Layer, Parameters):
             return super().forward(input, hx)
         x = input.transpose(0, 1) if self.batch_first else input
         form = steps, batch = x.shape[:2]
-        index, sizes, order = valid_rows(torch.as_tensor(lengths).cpu(), steps)
+        index, sizes, order = valid_rows(torch.as_tensor(lengths, device="cpu"), steps)
         index, order = index.to(x.device), order.to(x.device)
         rows = x.flatten(0, 1)[index]
-        packed = PackedSequence(rows, torch.tensor(sizes), order, order.argsort())
+        packed = PackedSequence(rows, torch.tensor(sizes, device="cpu"), order, order.argsort())
         y, states = super().forward(packed, hx)
         y = y.data.new_zeros(steps * batch, y.data.shape[1]).index_copy(0, index, y.data)
         y = y.unflatten(0, form)

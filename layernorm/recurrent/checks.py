@@ -22,6 +22,8 @@ def lstm(x, batch_sizes, h0, c0, weights, eps, variant, reverse):
             raise ValueError(f'weights.{name} must be None: variant "{variant}" has no such norm')
         pairs[name] = _stand_in(weights.w_hh)
     _sequences(x, batch_sizes, {"h0": h0, "c0": c0})
+    if weights.w_hr is None and c0.shape != h0.shape:
+        raise ValueError(f"c0 must have shape {_shape(h0)} (the shape of h0), got {_shape(c0)}")
     b = _stand_in(weights.w_hh)[0] if weights.b is None else weights.b
     _validation.ln_lstm_step(
         x[:0], h0[:0], c0[:0], weights.w_ih, weights.w_hh, b,
@@ -44,6 +46,7 @@ def rnn(x, batch_sizes, h0, weights, eps, reverse, nonlinearity):
 
 def _stand_in(w: Tensor) -> tuple[Tensor, Tensor]:
     """A pair that fits, for a norm or a bias that is not there."""
+    _tensor("w_hh", w)
     b = w.new_empty(w.shape[0])
     return b, b
 
@@ -234,7 +237,7 @@ def lengths(self, input, hx, lengths) -> None:
             "lengths must be None, got some: they are for padded batches, not for a PackedSequence "
             "or a single sequence"
         )
-    lengths = torch.as_tensor(lengths)
+    lengths = torch.as_tensor(lengths, device="cpu")
     lengths = lengths if lengths.numel() else lengths.long()  # of an empty list
     batch, steps = input.shape[:2] if self.batch_first else input.shape[1::-1]
     if lengths.is_floating_point() or lengths.dtype == torch.bool:

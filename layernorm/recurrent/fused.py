@@ -126,7 +126,11 @@ def gradients(function, inputs, outputs_gradients, wanted) -> list[Tensor | None
     with torch.enable_grad():  # of a tensor that stands in two places, each has its own gradient
         inputs = [t if t is None else t.view_as(t) for t in inputs]
         outputs = function(*inputs)
-    pairs = [(y, g) for y, g in zip(outputs, outputs_gradients, strict=True) if g is not None]
+    pairs = [
+        (y, g)
+        for y, g in zip(outputs, outputs_gradients, strict=True)
+        if g is not None and y.requires_grad
+    ]
     of = [t for t, w in zip(inputs, wanted, strict=True) if w]
     found = iter(
         torch.autograd.grad(

@@ -36,8 +36,9 @@ class Parameters(nn.Module):
         if any(key.startswith(f"{prefix}bias_hh") for key in state_dict):
             errors = others[-1]
             errors.append(
-                "these are the parameters of one of torch.nn's layers, which has no norms; "
-                "layernorm.recurrent.convert.from_torch(module) makes one with norms from it"
+                "these are the parameters of one of torch.nn's layers or cells, which have no "
+                "norms; layernorm.recurrent.convert.from_torch(module) makes a layer with norms "
+                "from a layer; for a cell, copy weight_ih and weight_hh"
             )
         super()._load_from_state_dict(state_dict, prefix, *others)
 
@@ -73,9 +74,12 @@ class Parameters(nn.Module):
                 parameter.fill_(float(name.startswith("ln_") and "_weight" in name))
 
     def _named(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """All parameters; those of `torch.nn.utils.parametrize` by the name that they stand for."""
+        """Its own parameters, not those of modules inside a subclass; those of
+        `torch.nn.utils.parametrize` by the name that they stand for."""
         for name, parameter in self.named_parameters():
-            yield name.removeprefix("parametrizations."), parameter
+            name = name.removeprefix("parametrizations.")
+            if name.partition(".")[0] not in self._modules:
+                yield name, parameter
 
     def _get(self, name: str) -> Tensor:
         if (tensor := getattr(self, name)) is None:

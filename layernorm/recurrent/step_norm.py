@@ -68,7 +68,7 @@ def valid_rows(lengths: Int[Tensor, " cases"], steps: int) -> tuple[Tensor, list
     ([1, 2, 0, 4, 5, 7], [3, 2, 1], [1, 2, 0])
     """
     order = lengths.argsort(descending=True, stable=True)
-    sizes = [n for n in (lengths > torch.arange(steps)[:, None]).sum(1).tolist() if n]
+    sizes = [n for n in (lengths > torch.arange(steps, device="cpu")[:, None]).sum(1).tolist() if n]
     return torch.cat([len(order) * t + order[:n] for t, n in enumerate(sizes)]), sizes, order
 
 
@@ -83,4 +83,4 @@ def reversal(sizes: list[int]) -> Int[Tensor, " rows"]:
     starts = [0, *accumulate(sizes)]
     lengths = [sum(n > case for n in sizes) for case in range(sizes[0])]
     rows = [starts[lengths[k] - 1 - t] + k for t, n in enumerate(sizes) for k in range(n)]
-    return torch.tensor(rows, dtype=torch.int64)
+    return torch.tensor(rows, dtype=torch.int64, device="cpu")

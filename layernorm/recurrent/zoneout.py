@@ -46,7 +46,10 @@ def zoned(step: Step, kept: Sequence[float | Tensor], inputs: int) -> Step:
     def after(rows: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
         x, *masks = rows.split(sizes, -1)
         found = iter(masks)
-        shares = [next(found) if isinstance(k, Tensor) else k for k in kept]
+        shares = [
+            next(found).to(s.dtype) if isinstance(k, Tensor) else k
+            for s, k in zip(states, kept, strict=True)
+        ]
         new = step(x, *states)
         return tuple(
             torch.lerp(n.to(s.dtype), s, k) for n, s, k in zip(new, states, shares, strict=True)

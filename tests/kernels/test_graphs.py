@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from apart import outcomes, report
 from kernels.kernel_cases import DEVICE, ON_GPU
 
 import layernorm
+import layernorm.onnx as layernorm_onnx
 from layernorm.kernels.layer_norm import add_layer_norm
 from layernorm.kernels.rms_norm import add_rms_norm
 
@@ -64,6 +66,39 @@ def exported(kind: str) -> None:
         torch.testing.assert_close(program.module()(x), block(x))
 
 
+def exported_without_gradients(kind: str) -> None:
+    """Nothing was kept for the gradient that is asked for later."""
+    block = Block(kind).to(DEVICE).eval()
+    with torch.no_grad():
+        graph = torch.export.export(block, (torch.randn(3, 4, 5, device=DEVICE),)).module()
+    x, found = torch.randn(3, 4, 5, device=DEVICE), []
+    for f in (graph, block):
+        z = x.clone().requires_grad_()
+        found.append(torch.autograd.grad(f(z).square().sum(), z)[0])
+    torch.testing.assert_close(*found)
+
+
+def traced(kind: str) -> None:
+    """By the definition: sizes are tensors while torch.jit.trace looks."""
+    block, x = Block(kind).to(DEVICE).eval(), torch.randn(3, 4, 5, device=DEVICE)
+    graph = torch.jit.trace(block, x)
+    other = torch.randn(3, 4, 5, device=DEVICE)
+    torch.testing.assert_close(graph(other), block(other))
+
+
+def in_onnx(kind: str) -> None:
+    """The file has no operator of the package: the definition stands for the kernel."""
+    import onnx
+
+    norm = {"layer_norm": layernorm.LayerNorm, "rms_norm": layernorm.RMSNorm}[kind]
+    net = norm(5, backend="triton").to(DEVICE).eval()
+    given = (torch.randn(3, 5, device=DEVICE),)
+    program = layernorm_onnx.export(net, given, verbose=False)  # it would print
+    domains = {node.domain for node in program.model_proto.graph.node}
+    assert domains <= {""}, domains
+    onnx.checker.check_model(program.model_proto)
+
+
 def auto() -> None:
     """Capturing a graph leaves "auto" with PyTorch's own, which the compiler can fuse."""
     module = layernorm.LayerNorm(5).to(DEVICE)
@@ -89,6 +124,10 @@ def jobs() -> dict[str, Callable[[], None]]:
         listed[f"compile {kind}"] = partial(compiled, kind, False)
         listed[f"compile {kind} under autocast"] = partial(compiled, kind, True)
         listed[f"export {kind}"] = partial(exported, kind)
+        listed[f"export {kind} without gradients"] = partial(exported_without_gradients, kind)
+        listed[f"trace {kind}"] = partial(traced, kind)
+        if find_spec("onnxscript"):
+            listed[f"onnx {kind}"] = partial(in_onnx, kind)
     return listed
 
 

@@ -138,3 +138,13 @@ CALLS = [
 def test_bad_input(args, options, error, message):
     with pytest.raises(error, match=message):
         layernorm.BatchNormLSTM(3, 4)(*args, **options)
+
+
+def test_lengths_under_another_default_device():
+    """Lengths and sizes of batches are the CPU's, as in a PackedSequence."""
+    net = layernorm.BatchNormLSTM(3, 4, bidirectional=True)
+    x, lengths = torch.randn(5, 2, 3), torch.tensor([5, 3])
+    expected = net.eval()(x, lengths=lengths)[0]
+    with torch.device("meta"):
+        got = net(x, lengths=lengths)[0]
+    assert torch.equal(got, expected)

@@ -20,6 +20,7 @@ from recurrent.other_libraries import (
     pydreamers_cell,
 )
 from torch import nn
+from torch.nn.utils import prune
 from torch.nn.utils.parametrizations import weight_norm
 
 from layernorm.recurrent import convert
@@ -35,6 +36,7 @@ BROKEN = [
     (convert.from_theano, LSTM | {"s3": draw(4)}, {}, ValueError, r"s3 must have shape \(H\) with H = 5, got \(4,\)"),
     (convert.from_torch, nn.LSTMCell(2, 3), {}, TypeError, "LSTM, GRU or RNN, got LSTMCell"),
     (convert.from_torch, weight_norm(nn.LSTM(2, 3), "weight_hh_l0"), {}, TypeError, "remove_parametrizations"),
+    (convert.from_torch, prune.l1_unstructured(nn.LSTM(2, 3), "weight_hh_l0", 0.5), {}, TypeError, "weight_hh_l0_orig in place of a weight .*prune.remove"),
     (convert.from_theano, LSTM | {"W": np.array([["a"]])}, {}, TypeError, "W must be an array of numbers: "),
     (convert.from_torch, nn.GRU(2, 3), {"variant": "joint"}, ValueError, "a GRU has none"),
     (convert.from_torch, nn.LSTM(2, 3), {"forget_bias": 1.0}, TypeError, "options must be among eps, backend, learn_initial_state, got forget_bias"),

@@ -110,3 +110,21 @@ def test_all_weights_are_the_layers_and_directions_as_torchs():
         suffix = next(n for n, p in torchs.named_parameters() if p is theirs[0])[9:]
         assert all(name.endswith(suffix) for name in ps)
         assert ps[:2] == [f"weight_ih{suffix}", f"weight_hh{suffix}"]
+
+
+@pytest.mark.parametrize("layer", [layernorm.LayerNormLSTM, layernorm.LayerNormGRUCell])
+def test_a_subclass_keeps_the_start_of_its_own_modules(layer):
+    """Modules inside are reset first, by whoever resets all."""
+
+    class Tagger(layer):
+        def __init__(self):
+            super().__init__(3, 4)
+            self.readout = nn.Linear(4, 5)
+
+    net = Tagger()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.fill_(7.0)
+    net.apply(lambda m: hasattr(m, "reset_parameters") and m.reset_parameters())
+    assert 0 < net.readout.weight.abs().max() <= 0.5
+    assert all(p.abs().max() <= 1 for p in net.parameters())

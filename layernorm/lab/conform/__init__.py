@@ -60,7 +60,10 @@ def conform(module: nn.Module, shape: tuple[int, ...] = (4, 5, 8)) -> Report:
         ValueError: the shape has fewer than two dimensions, cases or units, or none of an axis
             between; the module fails, or returns no tensor of the input's shape.
     """
-    module = copy.deepcopy(module)
+    try:
+        module = copy.deepcopy(module)
+    except Exception as error:  # of any kind: it is somebody else's code
+        raise ValueError(f"it cannot be copied: {type(error).__name__}: {error}") from error
     try:
         form = identify(module, shape)
     except Unknown as unknown:
@@ -108,7 +111,7 @@ def _made(path: str, found: type[nn.Module], options: Mapping[str, Any], units: 
     except TypeError as error:
         try:
             return found(**options)
-        except TypeError:
+        except Exception:  # of any kind, too
             raise ValueError(f"{path}({units}, ...) failed: {error}; see --set") from error
     except Exception as error:  # of any kind, too
         seen = f"{type(error).__name__}: {error}"

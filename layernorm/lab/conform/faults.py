@@ -33,7 +33,7 @@ class Fault:
 
 def faults(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fault]:
     """All that are found, in a copy of the module."""
-    module = copy.deepcopy(module).double().train(form.training)
+    module = copy.deepcopy(module).double().requires_grad_().train(form.training)
     for name, value in ((form.gain, 1.0 - form.offset), (form.bias, 0.0)):
         if name:
             dict(module.named_parameters())[name].data.fill_(value)
@@ -52,6 +52,19 @@ def _off(y: Tensor, truth: Tensor) -> float:
     return float(difference.nan_to_num(nan=torch.inf).max())
 
 
+def _resolution(module: nn.Module, form: Form, shape: tuple[int, ...]) -> float:
+    """What equal outputs may differ by: more for a module that computes in float32 inside, whose
+    normalized values float32 holds as they are."""
+    module = copy.deepcopy(module)
+    for name, value in ((form.gain, 1.0 - form.offset), (form.bias, 0.0)):
+        if name:
+            dict(module.named_parameters())[name].data.fill_(value)
+    y = output(module, draw(shape))
+    if not torch.equal(y, y.float().double()):
+        return 1e-9
+    return SLACK * torch.finfo(torch.float32).eps * float(y.abs().max())
+
+
 def _cases(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fault]:
     """Other cases. A case's output must not depend on them, in training and in evaluation."""
     x = draw(shape)
@@ -59,7 +72,7 @@ def _cases(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fa
     for training in (True, False):
         module.train(training)
         off = _off(output(module, x)[0], output(module, other)[0])
-        if off > 1e-9:
+        if off > _resolution(module, form, shape):
             when = "training" if training else "evaluation"
             yield Fault("other cases", f"in {when} they change the output by {off:.2g}")
     module.train(form.training)
@@ -84,7 +97,7 @@ def _strides(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[
     x = draw(shape)
     view = x.transpose(0, -1).contiguous().transpose(0, -1)
     off = _off(output(module, view), output(module, x))
-    if off > 1e-9:
+    if off > _resolution(module, form, shape):
         yield Fault("strides", f"a transposed view is off by {off:.2g}")
 
 
@@ -119,7 +132,7 @@ def _modes(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fa
     """Modes. What it computes in evaluation it computes in training."""
     (module, _), x = _with_numbers(module, form), draw(shape, 0.01)  # where epsilon is seen
     off = _off(output(module.train(), x), output(module.eval(), x))
-    if off > 1e-9 and not form.training:
+    if off > _resolution(module, form, shape) and not form.training:
         yield Fault("modes", f"outputs in training and in evaluation differ by {off:.2g}")
 
 

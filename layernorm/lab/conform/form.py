@@ -217,6 +217,11 @@ def spread_out(values: Tensor | float, x: Tensor) -> Tensor:
         return torch.full_like(x, values)
     if values.numel() == 1:
         return values.reshape(()).expand_as(x)
+    if x.dim() > 2 and values.numel() == x.shape[1] == x.shape[-1]:
+        raise Unknown(
+            f"{values.numel()} numbers may stand along axis 1 or the last one, which have that "
+            "size both; give a shape of different sizes"
+        )
     if values.numel() == x.shape[-1]:
         return values.reshape(-1).expand_as(x)
     if values.shape == x.shape[1:]:

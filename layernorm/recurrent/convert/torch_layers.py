@@ -48,6 +48,14 @@ def from_torch(
             "module is parametrized (by weight_norm, say): make its weights plain ones first, with "
             "torch.nn.utils.parametrize.remove_parametrizations"
         )
+    if others := sorted(
+        name for name, _ in module.named_parameters() if name.endswith(("_orig", "_g", "_v"))
+    ):
+        raise TypeError(
+            f"module has {others[0]} in place of a weight (pruned, or with an old-style norm of "
+            "its weights): make it plain first, with torch.nn.utils.prune.remove, "
+            "remove_weight_norm or remove_spectral_norm"
+        )
     if type(module) not in layers:
         raise TypeError(
             f"module must be a torch.nn.LSTM, GRU or RNN, got {type(module).__name__}; for a cell, "

@@ -57,11 +57,18 @@ def lstm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`definition.lstm` without projections: same arguments, same results.
 
-    Raises: ValueError where shapes, batch sizes or the variant do not fit.
+    Raises: ValueError where shapes, batch sizes, eps, the variant or its norms do not fit, and for
+    a projection; TypeError for what is no tensor.
     """
-    named_variant(variant)
+    named = named_variant(variant).form.named
+    for name in ("ln_ih", "ln_hh"):
+        if (getattr(weights, name) is None) == (name in named):
+            expected = "a pair (gain, bias)" if name in named else "None"
+            raise ValueError(f'weights.{name} must be {expected} for variant "{variant}"')
+    if weights.w_hr is not None:
+        raise ValueError("weights.w_hr must be None: the fused path has no projections")
     kind, tensors = _computed_in(
-        x, h0, c0, weights.w_ih, weights.w_hh, weights.b,
+        {"x": x, "h0": h0, "c0": c0, "w_ih": weights.w_ih, "w_hh": weights.w_hh}, weights.b,
         *(weights.ln_ih or (None, None)), *(weights.ln_hh or (None, None)), *weights.ln_c,
     )  # fmt: skip
     from layernorm.recurrent.cpu import operators
@@ -84,8 +91,9 @@ def gru(
     Raises: as `lstm`.
     """
     kind, tensors = _computed_in(
-        x, h0, weights.w_ih, weights.w_hh, weights.b, *weights.ln_ih, *weights.ln_hh
-    )
+        {"x": x, "h0": h0, "w_ih": weights.w_ih, "w_hh": weights.w_hh}, weights.b,
+        *weights.ln_ih, *weights.ln_hh,
+    )  # fmt: skip
     from layernorm.recurrent.cpu import operators
 
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
@@ -93,11 +101,21 @@ def gru(
     return y.to(kind), h_n.to(kind)
 
 
-def _computed_in(x: Tensor, *others: Tensor | None) -> tuple[torch.dtype, list[Tensor | None]]:
+def _computed_in(
+    named: dict[str, Tensor], *rest: Tensor | None
+) -> tuple[torch.dtype, list[Tensor | None]]:
     """The type of the results, the states', and the tensors in that to compute in.
 
-    Raises: TypeError for a state or weight of another type, except under autocast.
+    Args:
+        named: x, the states and matrices, which are always there.
+
+    Raises: TypeError for what is no tensor, and for a state or weight of another type, except
+    under autocast.
     """
+    for name, tensor in named.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
+    x, *others = (*named.values(), *rest)
     kind = others[0].dtype
     compute = torch.float64 if kind == torch.float64 else torch.float32
     fused.one_type(kind, others)

@@ -11,6 +11,7 @@ from layernorm.recurrent import checks
 
 SUFFIXES = {torch.float32: "float", torch.float64: "double"}  # of the library's functions
 NO_MEMORY = 1  # what they return then, and another number where there are no threads
+AGE = 4  # how many rounds of all its storages the pool keeps one that nobody asks for
 
 
 @functools.cache
@@ -45,6 +46,11 @@ def call(
     Raises: TypeError for other numbers than float32 and float64; ValueError for shapes that do not
     fit; RuntimeError without the library, or where the system gives no more threads; MemoryError.
     """
+    for gain, bias in (("gain_x", "bias_x"), ("gain_h", "bias_h")):
+        if (inputs[gain] is None) != (inputs[bias] is None):
+            raise TypeError(f"{gain} and {bias} must both be tensors or both be None")
+    if not numbers["eps"] >= 0:
+        raise ValueError(f"eps must be non-negative, for instance 1e-5, got {numbers['eps']}")
     x, h0 = inputs["x"], inputs["h0"]
     if (kind := x.dtype) not in SUFFIXES:
         raise TypeError(
@@ -100,27 +106,32 @@ class Pool:
     """Memory for what forward passes keep, used again when the graph that held it is gone.
 
     A training step asks for the same sizes over and over, and fresh memory costs a page fault for
-    every 4 kB, which on small nets takes longer than the arithmetic.
+    every 4 kB, which on small nets takes longer than the arithmetic. What is idle and has not been
+    asked for in a while is given back to the system.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.storages: list[torch.UntypedStorage] = []
+        self.takes = 0
+        self.storages: dict[torch.UntypedStorage, int] = {}  # and the take that was their last
 
     def take(self, like: Tensor, count: int) -> Tensor:
         need = count * like.element_size()
         with self.lock:
+            self.takes += 1
             idle = [s for s in self.storages if torch._C._storage_Use_Count(s._cdata) == 1]
             fitting = [s for s in idle if need <= s.nbytes() <= 2 * need]
             if fitting:
                 storage = fitting[0]
             else:
-                for s in idle[4:]:  # sizes of the past
-                    self.storages.remove(s)
                 storage = like.new_empty(count).untyped_storage()
                 if isinstance(loaded := library(), ctypes.CDLL):
                     loaded.use_huge_pages(storage.data_ptr(), need)
-                self.storages.append(storage)
+            self.storages[storage] = self.takes
+            oldest = self.takes - AGE * max(16, len(self.storages))
+            for s in idle:
+                if self.storages[s] < oldest:  # a size of the past
+                    del self.storages[s]
             return like.new_empty(0).set_(storage, 0, (count,))
 
 

@@ -85,6 +85,12 @@ def _parts(kept: Tensor, rows: int, widths: dict[str, int]) -> dict[str, int]:
     return parts
 
 
+def _with_copies(gradients: dict[str, Tensor], copies: int) -> list[Tensor]:
+    """The gradients, and copies of that of the biases, which are equal: each parameter has a tensor
+    of its own, since clipping scales them in place."""
+    return [*gradients.values(), *(gradients["dbias"].clone() for _ in range(copies))]
+
+
 def _addresses(**tensors: Tensor) -> dict[str, int]:
     """The addresses of the tensors that are not empty."""
     return {name: t.data_ptr() for name, t in tensors.items() if t.numel()}
@@ -160,14 +166,14 @@ def compute_lstm_backward(
     gain_c: Tensor, bias_c: Tensor, batch_sizes: Tensor | None, eps: float, variant: str,
     reverse: bool, needs_dx: bool,
 ) -> list[Tensor]:  # fmt: skip
-    """Gradients of x (empty unless `needs_dx`), h0, c0, w_ih, w_hh, all biases together, gain_x,
-    gain_h, gain_c, bias_c (of a norm that is not there: empty)."""
+    """Gradients of x (empty unless `needs_dx`), h0, c0, w_ih, w_hh, bias, gain_x, gain_h, gain_c,
+    bias_c (of a norm that is not there: empty), bias_x, bias_h."""
     gradients = _lstm_gradients(x, h0, c0, w_ih, w_hh, gain_x, gain_h, gain_c, needs_dx)
     if x.shape[0] == 0:
         for name, gradient in gradients.items():
             carried = {"dh0": dh_n, "dc0": dc_n}.get(name)
             gradient.zero_() if carried is None else gradient.copy_(carried)
-        return list(gradients.values())
+        return _with_copies(gradients, 2)
     call(
         "lstm_backward", 4, batch_sizes, _lstm_numbers(variant, eps, reverse, int(kept[-1])),
         {"x": x, "h0": h0, "c0": c0, "w_ih": w_ih, "w_hh": w_hh, "bias": bias, "gain_x": gain_x,
@@ -177,7 +183,7 @@ def compute_lstm_backward(
          "dc_n": None if dc_n is None else dc_n.contiguous()},
         _addresses(**gradients) | _parts(kept, x.shape[0], _lstm_widths(h0.shape[1], variant)),
     )  # fmt: skip
-    return list(gradients.values())
+    return _with_copies(gradients, 2)
 
 
 def _lstm_gradients(x, h0, c0, w_ih, w_hh, gain_x, gain_h, gain_c, needs_dx) -> dict[str, Tensor]:
@@ -198,8 +204,8 @@ _lstm_backward = registered("lstm_backward", compute_lstm_backward, "cpu")
 @_lstm_backward.register_fake
 def _(dy, dh_n, dc_n, y, kept, x, h0, c0, w_ih, w_hh, bias, gain_x, bias_x, gain_h, bias_h, gain_c,
       *others):  # fmt: skip
-    shapes = _lstm_gradients(x, h0, c0, w_ih, w_hh, gain_x, gain_h, gain_c, others[-1])
-    return list(shapes.values())
+    gradients = _lstm_gradients(x, h0, c0, w_ih, w_hh, gain_x, gain_h, gain_c, others[-1])
+    return _with_copies(gradients, 2)
 
 
 def _lstm_setup(ctx, inputs, output) -> None:
@@ -212,11 +218,11 @@ def _lstm_setup(ctx, inputs, output) -> None:
 def _lstm_gradient(ctx, backward, needs_dx: bool, dy, dh_n, dc_n, _):
     saved = ctx.saved_tensors
     has = [t is not None for t in saved[2:]]
-    dx, dh0, dc0, dw_ih, dw_hh, dbias, dgain_x, dgain_h, dgain_c, dbias_c = backward(
-        dy, dh_n, dc_n, *saved, *ctx.rest, needs_dx
+    dx, dh0, dc0, dw_ih, dw_hh, dbias, dgain_x, dgain_h, dgain_c, dbias_c, dbias_x, dbias_h = (
+        backward(dy, dh_n, dc_n, *saved, *ctx.rest, needs_dx)
     )
     of = [dx if needs_dx else None, dh0, dc0, dw_ih, dw_hh]
-    of += [dbias, dgain_x, dbias, dgain_h, dbias, dgain_c, dbias_c, None]
+    of += [dbias, dgain_x, dbias_x, dgain_h, dbias_h, dgain_c, dbias_c, None]
     return *(g if there else None for g, there in zip(of, has, strict=True)), None, None, None, None
 
 
@@ -286,14 +292,14 @@ def compute_gru_backward(
     gain_h: Tensor, bias_h: Tensor, batch_sizes: Tensor | None, eps: float, reverse: bool,
     needs_dx: bool,
 ) -> list[Tensor]:  # fmt: skip
-    """Gradients of x (empty unless `needs_dx`), h0, w_ih, w_hh, the biases outside the norms and
-    the input norms' together, the recurrent norms' biases, gain_x, gain_h."""
+    """Gradients of x (empty unless `needs_dx`), h0, w_ih, w_hh, bias, bias_h, gain_x, gain_h,
+    bias_x."""
     gradients = _gru_gradients(x, h0, w_ih, w_hh, needs_dx)
     if x.shape[0] == 0:
         for name, gradient in gradients.items():
             carried = dh_n if name == "dh0" else None
             gradient.zero_() if carried is None else gradient.copy_(carried)
-        return list(gradients.values())
+        return _with_copies(gradients, 1)
     call(
         "gru_backward", 3, batch_sizes, _gru_numbers(eps, reverse, int(kept[-1])),
         {"x": x, "h0": h0, "w_ih": w_ih, "w_hh": w_hh, "bias": bias, "gain_x": gain_x,
@@ -302,7 +308,7 @@ def compute_gru_backward(
          "dh_n": None if dh_n is None else dh_n.contiguous()},
         _addresses(**gradients) | _parts(kept, x.shape[0], _gru_widths(h0.shape[1])),
     )  # fmt: skip
-    return list(gradients.values())
+    return _with_copies(gradients, 1)
 
 
 def _gru_gradients(x, h0, w_ih, w_hh, needs_dx) -> dict[str, Tensor]:
@@ -320,7 +326,7 @@ _gru_backward = registered("gru_backward", compute_gru_backward, "cpu")
 
 @_gru_backward.register_fake
 def _(dy, dh_n, y, kept, x, h0, w_ih, w_hh, *others):
-    return list(_gru_gradients(x, h0, w_ih, w_hh, others[-1]).values())
+    return _with_copies(_gru_gradients(x, h0, w_ih, w_hh, others[-1]), 1)
 
 
 def _gru_setup(ctx, inputs, output) -> None:
@@ -332,12 +338,12 @@ def _gru_setup(ctx, inputs, output) -> None:
 
 def _gru_gradient(ctx, backward, needs_dx: bool, dy, dh_n, _):
     saved = ctx.saved_tensors
-    dx, dh0, dw_ih, dw_hh, dbias, dbias_h, dgain_x, dgain_h = backward(
+    dx, dh0, dw_ih, dw_hh, dbias, dbias_h, dgain_x, dgain_h, dbias_x = backward(
         dy, dh_n, *saved, *ctx.rest, needs_dx
     )
     of_bias = None if saved[6] is None else dbias
     of_x = dx if needs_dx else None
-    return (of_x, dh0, dw_ih, dw_hh, of_bias, dgain_x, dbias, dgain_h, dbias_h, *[None] * 4)
+    return (of_x, dh0, dw_ih, dw_hh, of_bias, dgain_x, dbias_x, dgain_h, dbias_h, *[None] * 4)
 
 
 def _gru_again(ctx, wanted, gradients):
@@ -360,6 +366,9 @@ gru = partial(_apply, GRU)
 
 def _differentiable(operator: Operator) -> None:
     def gradient(ctx, *gradients):
+        _, kept, *_ = ctx.saved_tensors
+        if kept.dim() and kept.shape[0] == 0:  # captured where nothing needed a gradient
+            return operator.again(ctx, ctx.needs_input_grad, gradients[:-1])
         return operator.gradient(ctx, operator.backward, ctx.needs_input_grad[0], *gradients)
 
     operator.registered.register_autograd(gradient, setup_context=operator.setup)

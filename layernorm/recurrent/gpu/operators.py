@@ -86,6 +86,10 @@ def _setup(ctx, inputs, output) -> None:
 def _registered_gradient(ctx, gradients):
     *tensors, batch_sizes = ctx.saved_tensors[: COUNT + 1]
     dy, dh_n, dc_n = gradients[:3]
+    if len(ctx.saved_tensors) == COUNT + 1:  # captured where nothing needed a gradient
+        settings = _settings(Inputs(*tensors), batch_sizes, *ctx.rest, True)
+        found = _again(settings, Inputs(*tensors), gradients[:3], ctx.needs_input_grad[:COUNT])
+        return *found, *[None] * 6
     dy = _zeros_of_y(Inputs(*tensors), ctx.rest[3]) if dy is None else dy
     found = _recurrence_backward(
         dy, dh_n, dc_n, list(ctx.saved_tensors[COUNT + 1 :]), *tensors, batch_sizes, *ctx.rest,

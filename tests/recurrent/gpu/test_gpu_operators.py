@@ -63,6 +63,19 @@ def test_second_derivatives_are_the_definitions(form):
 
 
 @KINDS
+def test_what_was_captured_without_gradients_has_them(form):
+    """Nothing was kept for them: they are the definition's."""
+    found = []
+    for keep in (False, True):
+        inputs = of_operator(form, keep)
+        y, *_ = operators._recurrence(*inputs)
+        found.append(torch.autograd.grad(y.square().sum(), [inputs[0], inputs[4]]))
+    for without, kept in zip(*found, strict=True):
+        torch.testing.assert_close(without, kept, rtol=1e-5, atol=1e-6)
+        assert kept.any()
+
+
+@KINDS
 def test_autocast(form):
     """Products in its type, the rest and the results in float32."""
     case, x, states, w = net(form, F32)
