@@ -33,10 +33,7 @@ class Fault:
 
 def faults(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fault]:
     """All that are found, in a copy of the module."""
-    module = copy.deepcopy(module).double().requires_grad_().train(form.training)
-    for name, value in ((form.gain, 1.0 - form.offset), (form.bias, 0.0)):
-        if name:
-            dict(module.named_parameters())[name].data.fill_(value)
+    module = _plain(copy.deepcopy(module).double().requires_grad_().train(form.training), form)
     for check in CHECKS:
         try:
             yield from check(module, form, shape)
@@ -52,14 +49,18 @@ def _off(y: Tensor, truth: Tensor) -> float:
     return float(difference.nan_to_num(nan=torch.inf).max())
 
 
-def _resolution(module: nn.Module, form: Form, shape: tuple[int, ...]) -> float:
-    """What equal outputs may differ by: more for a module that computes in float32 inside, whose
-    normalized values float32 holds as they are."""
-    module = copy.deepcopy(module)
+def _plain(module: nn.Module, form: Form) -> nn.Module:
+    """The module with a gain of 1 and a bias of 0."""
     for name, value in ((form.gain, 1.0 - form.offset), (form.bias, 0.0)):
         if name:
             dict(module.named_parameters())[name].data.fill_(value)
-    y = output(module, draw(shape))
+    return module
+
+
+def _resolution(module: nn.Module, form: Form, shape: tuple[int, ...]) -> float:
+    """The largest difference of equal outputs: larger for a module that computes in float32 inside,
+    whose normalized values float32 holds as they are."""
+    y = output(_plain(copy.deepcopy(module), form), draw(shape))
     if not torch.equal(y, y.float().double()):
         return 1e-9
     return SLACK * torch.finfo(torch.float32).eps * float(y.abs().max())
