@@ -43,3 +43,17 @@ __all__ = [
     "WeightNormLinear",
     "functional",
 ]
+
+__version__: str
+
+
+def __getattr__(name: str) -> str:
+    """Look up `__version__`, the installed distribution's, when it is asked for."""
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version(__name__)
+        except PackageNotFoundError as error:
+            raise AttributeError(f"{error}: only an installed package has a version") from error
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

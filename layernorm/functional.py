@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from layernorm import _validation
+from layernorm import _validation, _validation_steps
 from layernorm._validation import checked
 
 
@@ -320,7 +320,7 @@ def dynamic_erf(
     return _affine(torch.erf(alpha * a + shift), weight, bias).to(x.dtype)
 
 
-@checked(_validation.ln_rnn_step)
+@checked(_validation_steps.ln_rnn_step)
 def ln_rnn_step(
     x: Float[Tensor, "*batch i"],
     h: Float[Tensor, "*batch h"],
@@ -355,7 +355,7 @@ def ln_rnn_step(
     return f(layer_norm(a, h.shape[-1:], *ln, eps))
 
 
-@checked(_validation.ln_lstm_step)
+@checked(_validation_steps.ln_lstm_step)
 def ln_lstm_step(
     x: Float[Tensor, "*batch i"],
     h: Float[Tensor, "*batch p"],
@@ -406,7 +406,7 @@ def ln_lstm_step(
     return _lstm_update(gates, c, ln_c, eps, w_hr)
 
 
-@checked(_validation.ln_gru_step)
+@checked(_validation_steps.ln_gru_step)
 def ln_gru_step(
     x: Float[Tensor, "*batch i"],
     h: Float[Tensor, "*batch h"],

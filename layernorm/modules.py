@@ -1,6 +1,6 @@
 """Normalization layers that take the place of `torch.nn`'s.
 
-Each class but `WeightNormLinear`, `DynamicTanh` and `DynamicErf` extends torch's: constructor
+Each class but `WeightNormLinear` (and those of `layernorm.dynamic`) extends torch's: constructor
 arguments, attributes, printed form and state-dict keys are torch's, checkpoints load both ways, and
 `isinstance` tests for torch's class hold (of batch and instance normalization: for the base of its
 1d, 2d and 3d classes). New are `backend` ("auto", "reference", "torch" or "triton"; see
@@ -19,8 +19,20 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from layernorm import _validation, functional, kernels
+from layernorm import _validation_modules, functional, kernels
 from layernorm._validation import checked
+from layernorm.dynamic import DynamicErf, DynamicTanh
+
+__all__ = [  # noqa: RUF022 - as defined, the order of the API page
+    "LayerNorm",
+    "RMSNorm",
+    "GroupNorm",
+    "InstanceNorm",
+    "BatchNorm",
+    "DynamicTanh",
+    "DynamicErf",
+    "WeightNormLinear",
+]
 
 
 class LayerNorm(nn.LayerNorm):
@@ -32,9 +44,9 @@ class LayerNorm(nn.LayerNorm):
     tensor([[-1.,  1.]], grad_fn=<NativeLayerNormBackward0>)
     """
 
-    __prepare_scriptable__ = _validation.not_scriptable
+    __prepare_scriptable__ = _validation_modules.not_scriptable
 
-    @checked(_validation.settings)
+    @checked(_validation_modules.settings)
     def __init__(
         self,
         normalized_shape: int | list[int] | tuple[int, ...] | torch.Size,
@@ -64,9 +76,9 @@ class RMSNorm(nn.RMSNorm):
     tensor([[0.2000, 1.4000]])
     """
 
-    __prepare_scriptable__ = _validation.not_scriptable
+    __prepare_scriptable__ = _validation_modules.not_scriptable
 
-    @checked(_validation.rms_settings)
+    @checked(_validation_modules.rms_settings)
     def __init__(
         self,
         normalized_shape: int | list[int] | tuple[int, ...] | torch.Size,
@@ -95,9 +107,9 @@ class GroupNorm(nn.GroupNorm):
     tensor([[-1.,  1., -1.,  1.]])
     """
 
-    __prepare_scriptable__ = _validation.not_scriptable
+    __prepare_scriptable__ = _validation_modules.not_scriptable
 
-    @checked(_validation.settings)
+    @checked(_validation_modules.settings)
     def __init__(
         self,
         num_groups: int,
@@ -115,7 +127,7 @@ class GroupNorm(nn.GroupNorm):
         self.backend = backend
 
     def forward(self, input: Tensor) -> Tensor:
-        _validation.features(input, self.num_channels)
+        _validation_modules.features(input, self.num_channels)
         args = (self.num_groups, self.weight, self.bias, self.eps)
         return kernels.run("group_norm", self.backend, input, *args)
 
@@ -132,9 +144,9 @@ class InstanceNorm(_InstanceNorm):
              [-1.,  1.]]])
     """
 
-    __prepare_scriptable__ = _validation.not_scriptable
+    __prepare_scriptable__ = _validation_modules.not_scriptable
 
-    @checked(_validation.settings)
+    @checked(_validation_modules.settings)
     def __init__(
         self,
         num_features: int,
@@ -155,7 +167,7 @@ class InstanceNorm(_InstanceNorm):
         self.backend = backend
 
     def forward(self, input: Tensor) -> Tensor:
-        _validation.features(input, self.num_features)
+        _validation_modules.features(input, self.num_features)
         own = self.training or not self.track_running_stats
         args = (self.running_mean, self.running_var, self.weight, self.bias, own)
         momentum = 0.0 if self.momentum is None else self.momentum  # as in torch
@@ -175,9 +187,9 @@ class BatchNorm(_BatchNorm):
             [ 0.]])
     """
 
-    __prepare_scriptable__ = _validation.not_scriptable
+    __prepare_scriptable__ = _validation_modules.not_scriptable
 
-    @checked(_validation.settings)
+    @checked(_validation_modules.settings)
     def __init__(
         self,
         num_features: int,
@@ -198,7 +210,7 @@ class BatchNorm(_BatchNorm):
         self.backend = backend
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
-        _validation.features(input, self.num_features)
+        _validation_modules.features(input, self.num_features)
         tracking = self.training and self.track_running_stats
         momentum = self.momentum
         if momentum is None:
@@ -211,100 +223,6 @@ class BatchNorm(_BatchNorm):
         if tracking:
             self.num_batches_tracked.add_(1)
         return y
-
-
-class DynamicTanh(nn.Module):
-    """`functional.dynamic_tanh` with its alpha (0.5 at first), gain (1) and bias (0).
-
-    Stands where a `torch.nn.LayerNorm` of this shape stood. It normalizes nothing: unlike a norm's,
-    its output depends on the scale of its input, so embeddings need one of about 1. Inside of a
-    `torch.nn.TransformerEncoderLayer` call `torch.backends.mha.set_fastpath_enabled(False)`, for
-    its path in evaluation computes a layer norm from the module's attributes.
-
-    Args:
-        normalized_shape: the shape of gain and bias, that of the input's last dimensions.
-        alpha: where alpha starts.
-        elementwise_affine: with gain and bias. bias: with the bias, if there is a gain.
-
-    Keys: alpha (), weight, bias. Source: Zhu et al. 2025, arXiv:2503.10622.
-
-    >>> DynamicTanh(2)(torch.tensor([[0.0, 100.0]]))
-    tensor([[0., 1.]], grad_fn=<AddBackward0>)
-    """
-
-    __prepare_scriptable__ = _validation.not_scriptable
-
-    @checked(_validation.dynamic_settings)
-    def __init__(
-        self,
-        normalized_shape: int | list[int] | tuple[int, ...] | torch.Size,
-        alpha: float = 0.5,
-        elementwise_affine: bool = True,
-        bias: bool = True,
-        device=None,
-        dtype=None,
-    ) -> None:
-        super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
-        self.normalized_shape, self.alpha_at_first = tuple(shape), float(alpha)
-        options = {"device": device, "dtype": dtype}
-        self.alpha = nn.Parameter(torch.empty((), **options))
-        for name, wanted in (("weight", True), ("bias", bias)):
-            made = nn.Parameter(torch.empty(self.normalized_shape, **options))
-            self.register_parameter(name, made if elementwise_affine and wanted else None)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Reset alpha to its initial value, the gain to 1 and the bias to 0."""
-        nn.init.constant_(self.alpha, self.alpha_at_first)
-        for p, value in ((self.weight, 1.0), (self.bias, 0.0)):
-            if p is not None:
-                nn.init.constant_(p, value)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.dynamic_tanh(x, self.alpha, self.weight, self.bias)
-
-    def extra_repr(self) -> str:
-        affine = self.weight is not None
-        return f"{self.normalized_shape}, alpha={self.alpha_at_first}, elementwise_affine={affine}"
-
-
-class DynamicErf(DynamicTanh):
-    """`functional.dynamic_erf` with its alpha (0.5 at first), shift (0), gain (1) and bias (0).
-
-    As `DynamicTanh`, with erf for tanh and a shift s of its argument, which starts at `shift`.
-
-    Keys: alpha (), shift (), weight, bias. Source: Chen et al. 2025, arXiv:2512.10938.
-
-    >>> DynamicErf(2)(torch.tensor([[0.0, 100.0]]))
-    tensor([[0., 1.]], grad_fn=<AddBackward0>)
-    """
-
-    __prepare_scriptable__ = _validation.not_scriptable
-
-    @checked(_validation.dynamic_settings)
-    def __init__(
-        self,
-        normalized_shape: int | list[int] | tuple[int, ...] | torch.Size,
-        alpha: float = 0.5,
-        shift: float = 0.0,
-        elementwise_affine: bool = True,
-        bias: bool = True,
-        device=None,
-        dtype=None,
-    ) -> None:
-        super().__init__(normalized_shape, alpha, elementwise_affine, bias, device, dtype)
-        self.shift_at_first = float(shift)
-        self.shift = nn.Parameter(torch.full_like(self.alpha, self.shift_at_first))
-
-    def reset_parameters(self) -> None:
-        """Reset alpha and shift to their initial values, the gain to 1 and the bias to 0."""
-        super().reset_parameters()
-        if hasattr(self, "shift"):  # made after the rest
-            nn.init.constant_(self.shift, self.shift_at_first)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.dynamic_erf(x, self.alpha, self.shift, self.weight, self.bias)
 
 
 class WeightNormLinear(nn.Module):
@@ -322,13 +240,13 @@ class WeightNormLinear(nn.Module):
     True
     """
 
-    __prepare_scriptable__ = _validation.not_scriptable
+    __prepare_scriptable__ = _validation_modules.not_scriptable
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None
     ) -> None:
         super().__init__()
-        _validation.sizes(in_features=in_features, out_features=out_features)
+        _validation_modules.sizes(in_features=in_features, out_features=out_features)
         self.in_features = in_features
         self.out_features = out_features
         options = {"device": device, "dtype": dtype}
@@ -353,7 +271,7 @@ class WeightNormLinear(nn.Module):
         return functional.weight_norm(self.weight_v, self.weight_g)
 
     def forward(self, input: Tensor) -> Tensor:
-        _validation.linear(input, self.weight_v)
+        _validation_modules.linear(input, self.weight_v)
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:

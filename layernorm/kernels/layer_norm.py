@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor
 
-from layernorm import functional
+from layernorm import _validation, functional
 from layernorm._validation import checked
 from layernorm.kernels import checks, operators
 
 OPERATOR = operators.register("layer_norm", centered=True, definition=functional.layer_norm)
 
 
-@checked(checks.layer_norm)
+@checked(_validation.layer_norm)
 def layer_norm(
     x: Float[Tensor, "*shape"],
     normalized_shape: Sequence[int],

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from layernorm import functional
+from layernorm import _validation, functional
 from layernorm._validation import checked
 from layernorm.kernels import checks, operators
 
@@ -17,7 +17,7 @@ OPERATOR = operators.register(
 )
 
 
-@checked(checks.rms_norm)
+@checked(_validation.rms_norm)
 def rms_norm(
     x: Float[Tensor, "*shape"],
     normalized_shape: Sequence[int],

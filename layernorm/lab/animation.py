@@ -1,6 +1,6 @@
 """An animation of a few frames: it plays in the built book, and is a contact sheet elsewhere.
 
-    animation(frames, alt="A digit appears in eight steps.", scale=4)
+    animation(frames, alt="A digit appears in eight steps.")
 
 One PNG holds all frames in a grid. A notebook on GitHub, in Colab or JupyterLab shows that grid.
 The built book plays it with CSS alone: a window as large as one frame moves over the grid. A box
@@ -21,6 +21,7 @@ import numpy as np
 
 MIME = "application/vnd.layernorm.animation+json"
 GAP = 4  # white pixels between the frames of the grid
+HOLD = 1.5  # seconds by which the last frame is shown longer
 
 
 class Animation:
@@ -51,13 +52,7 @@ class Animation:
 
 
 def animation(
-    frames: Iterable[Any],
-    *,
-    alt: str,
-    columns: int = 4,
-    seconds: float = 0.6,
-    hold: float = 1.5,
-    scale: int = 1,
+    frames: Iterable[Any], *, alt: str, columns: int = 4, seconds: float = 0.6
 ) -> Animation:
     """An animation of frames that all have the same size.
 
@@ -66,42 +61,35 @@ def animation(
             0 (black) to 1 (white) or of bytes; `drawn` makes one of a matplotlib figure.
         alt: the animation in words, for those who do not see it.
         columns: frames beside each other on the contact sheet.
-        seconds, hold: how long a frame is shown, and how much longer the last one.
-        scale: pixels of the screen for each pixel of a frame, a whole number.
+        seconds: how long a frame is shown.
 
     Raises:
         ValueError: no frames, frames of different sizes or of numbers outside 0 to 1, no `alt`, or
-            a number of columns, seconds or a scale that is not positive.
+            a number of columns or seconds that is not positive.
     """
     pictures = [_rgb(frame, place) for place, frame in enumerate(frames)]
     if not pictures:
         raise ValueError("frames must be at least one picture, got none")
     if not alt.strip():
         raise ValueError("alt must say what the animation shows, got an empty text")
-    for name, value in (("columns", columns), ("scale", scale)):
-        if type(value) is not int or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    if not (0 < seconds < 60 and 0 <= hold < 60):
-        raise ValueError(
-            f"seconds must lie above 0 and hold at 0 or above, both below 60, got {seconds!r} and "
-            f"{hold!r}"
-        )
+    if type(columns) is not int or columns < 1:
+        raise ValueError(f"columns must be a whole number of at least 1, got {columns!r}")
+    if not 0 < seconds < 60:
+        raise ValueError(f"seconds must lie above 0 and below 60, got {seconds!r}")
     if len(sizes := {picture.shape for picture in pictures}) > 1:
         found = ", ".join(f"{h} x {w}" for h, w, _ in sorted(sizes))
         raise ValueError(f"frames must have one size, got {found}; draw them on equal figures")
-    big = [picture.repeat(scale, 0).repeat(scale, 1) for picture in pictures]
-    height, width = big[0].shape[:2]
-    columns = min(columns, len(big))
+    height, width = pictures[0].shape[:2]
+    columns = min(columns, len(pictures))
     specification = {
-        "frames": len(big),
+        "frames": len(pictures),
         "columns": columns,
         "width": width,
         "height": height,
         "seconds": seconds,
-        "hold": hold,
         "alt": alt,
     }
-    return Animation(_grid(big, columns), specification)
+    return Animation(_grid(pictures, columns), specification)
 
 
 def _rgb(frame: Any, place: int) -> np.ndarray:
@@ -164,7 +152,7 @@ def page(specification: dict[str, Any]) -> str:
     """The animation in HTML and CSS: it needs neither a network nor a script."""
     of = specification
     name = f"film-{hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:12]}"
-    every = of["frames"] * of["seconds"] + of["hold"]
+    every = of["frames"] * of["seconds"] + HOLD
     moves = []
     for place in range(of["frames"]):
         y, x = corner(place, of["columns"], of["width"], of["height"])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from layernorm import _validation
+from layernorm import _validation, _validation_modules, _validation_steps
 from layernorm._validation import _floating, _shape, _tensor
 from layernorm.recurrent.variants import named_variant
 
@@ -25,7 +25,7 @@ def lstm(x, batch_sizes, h0, c0, weights, eps, variant, reverse):
     if weights.w_hr is None and c0.shape != h0.shape:
         raise ValueError(f"c0 must have shape {_shape(h0)} (the shape of h0), got {_shape(c0)}")
     b = _stand_in(weights.w_hh)[0] if weights.b is None else weights.b
-    _validation.ln_lstm_step(
+    _validation_steps.ln_lstm_step(
         x[:0], h0[:0], c0[:0], weights.w_ih, weights.w_hh, b,
         **pairs, ln_c=weights.ln_c, eps=eps, w_hr=weights.w_hr,
     )  # fmt: skip
@@ -34,14 +34,14 @@ def lstm(x, batch_sizes, h0, c0, weights, eps, variant, reverse):
 def gru(x, batch_sizes, h0, weights, eps, reverse):
     _sequences(x, batch_sizes, {"h0": h0})
     b = _stand_in(weights.w_hh)[0] if weights.b is None else weights.b
-    _validation.ln_gru_step(x[:0], h0[:0], *weights[:2], b, *weights[3:], eps)
+    _validation_steps.ln_gru_step(x[:0], h0[:0], *weights[:2], b, *weights[3:], eps)
 
 
 def rnn(x, batch_sizes, h0, weights, eps, reverse, nonlinearity):
     _sequences(x, batch_sizes, {"h0": h0})
     gain, b = weights.ln
     ln = gain, _stand_in(weights.w_hh)[0] if b is None else b
-    _validation.ln_rnn_step(x[:0], h0[:0], *weights[:2], ln, eps, nonlinearity)
+    _validation_steps.ln_rnn_step(x[:0], h0[:0], *weights[:2], ln, eps, nonlinearity)
 
 
 def _stand_in(w: Tensor) -> tuple[Tensor, Tensor]:
@@ -215,7 +215,7 @@ def batch_norm_settings(self, eps, momentum, bias, **options) -> None:
         raise ValueError(f"min_samples must be at least 2, got {options['min_samples']}")
     for name in ("gain", "dropout"):
         _validation._finite(name, options[name])
-    _validation.settings(eps, momentum)
+    _validation_modules.settings(eps, momentum)
     if eps == 0:
         raise ValueError("eps must be positive, got 0: the first recurrent term has no variance")
     if momentum is not None and not 0 < momentum <= 1:

@@ -10,6 +10,9 @@ norms' gains and biases are ln_ih_weight_l{k}, ln_ih_bias_l{k}, and so for ln_hh
 are ln_weight_l{k} and ln_bias_l{k}. The second direction's end in _reverse. Weights start uniform
 between -1/sqrt(H) and 1/sqrt(H), as torch's; gains at 1, biases at 0. If you start the matrices
 anew, take the names that begin with weight_: those of the norms' gains have "weight" in them, too.
+For a forget gate that starts open give `forget_bias`: code that sets the second quarter of every
+parameter with "bias" in its name adds up three times here, in b and in both norms of the gates, and
+changes ln_c_bias, which has no such quarter.
 
 A term that is normalized by itself loses its scale: from an input of one feature nothing but its
 sign arrives, and a layer of one unit gives 0. With few features take a variant that normalizes the
@@ -21,12 +24,14 @@ error where it cannot be used), and "auto" that path where it can be used and is
 definition, with one warning if all that is missing is the library. torch.func's transforms, forward
 derivatives and torch.jit.trace are given the definition by "auto"; second derivatives in a compiled
 graph, and forward ones of an exported layer, need "reference". A traced layer is for inputs of the
-length and batch that it was traced with; torch.compile and torch.export take others, too. The
-tracer of torch.fx must be told to take these layers whole (`is_leaf_module`).
+length and batch that it was traced with; torch.compile takes others, too, and so does torch.export
+on the fused path, while the definition is exported for one length. The tracer of torch.fx must be
+told to take these layers whole (`is_leaf_module`).
 
 `torch.compile(layer, fullgraph=True)` captures one graph, whatever the batch; of a `PackedSequence`
 too where the fused path computes on a CPU, whose one operator takes its lengths as data. The
-definition's loop depends on them, so there a packed input needs fullgraph=False.
+definition's loop depends on them, so there a packed input needs fullgraph=False. A graph holds this
+loop step by step: compiling takes longer the more steps there are, and starts anew for each length.
 
 Under autocast the matrix products may be in half precision; states and outputs keep the weights'
 type.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from layernorm import _validation
+from layernorm import _validation_modules
 from layernorm.recurrent import checks
 from layernorm.recurrent.definition import GRUWeights, LSTMWeights, RNNWeights
 from layernorm.recurrent.variants import named_variant
@@ -20,12 +20,12 @@ class Parameters(nn.Module):
 
     gates: int
     states = 1
-    __prepare_scriptable__ = _validation.not_scriptable
+    __prepare_scriptable__ = _validation_modules.not_scriptable
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool, eps: float) -> None:
         super().__init__()
         checks.sizes(input_size=input_size, hidden_size=hidden_size)
-        _validation.settings(eps)
+        _validation_modules.settings(eps)
         checks.flags(bias=bias)
         self.input_size = input_size
         self.hidden_size = hidden_size

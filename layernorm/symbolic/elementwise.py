@@ -27,7 +27,7 @@ from layernorm.symbolic import definitions
 from layernorm.symbolic.definitions import check_name
 from layernorm.symbolic.invariances import FEW, TRANSFORMATIONS
 
-H, S, SIGMA, ALPHA = sympy.symbols("H s sigma alpha", positive=True)
+H, S, SIGMA = sympy.symbols("H s sigma", positive=True)
 U, M, Z = sympy.symbols("u m z", real=True)
 CURVES = {"dyt": sympy.tanh, "derf": sympy.erf}
 

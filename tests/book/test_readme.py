@@ -9,11 +9,16 @@ from importlib.util import find_spec
 import pairs
 import pytest
 
+from layernorm.lab.benchmarks import packed
 from layernorm.lab.benchmarks.measure.table import number
 from layernorm.lab.benchmarks.recurrent import tables
 from layernorm.lab.claims import verdicts
 
 README = (pairs.ROOT / "README.md").read_text()
+EXACT = """
+exact = __import__("copy").deepcopy(model).double()
+print(abs(exact(x.double())[0] - here).max().item())
+"""
 SCRIPTS = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
 
 
@@ -39,6 +44,43 @@ def test_its_times_are_the_recorded_ones(kind):
         assert numbers == tuple(map(number, found))
 
 
+def test_it_says_where_the_lstm_is_slower():
+    rows = tables.of_one_machine("recurrent", "cpu")
+    chosen = {"mode": "training", "huge_pages": "off", "implementation": "ours"}
+    mine = tables.select(rows, kind="lstm", **chosen)
+    slower = sorted((row for row in mine if row.ratio > 1), key=lambda row: row.ratio)
+    words = {4: "four", 8: "eight"}
+    pattern = (
+        r"slower than `nn\.LSTM` at (\w+) of the (\w+) shapes, most of all \(([\d.]+)\) "
+        r"at (\d+) steps of (\d+) sequences with (\d+) units"
+    )
+    [told] = re.findall(pattern, " ".join(README.split()))
+    steps, sequences, _, units = slower[-1].shape
+    counts = words[len(slower)], words[len(mine)]
+    assert told == (*counts, number(slower[-1].ratio), *map(str, (steps, sequences, units)))
+    grus = tables.select(rows, kind="gru", **chosen)
+    assert all(row.ratio < 1 for row in grus)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_its_times_of_unequal_lengths_are_the_recorded_ones(kind):
+    rows = [row for row in packed.recorded() if row.options["threads"] == 2]
+    found = {}
+    for name in (packed.TORCH_PACKED, packed.TORCH_PADDED):
+        theirs = tables.select(rows, kind=kind, implementation=name)
+        assert len(theirs) == 6
+        ratios = [1 / row.ratio for row in theirs]
+        mean = 1 / tables.geometric_mean(theirs)
+        found[name] = tuple(map(number, (mean, min(ratios), max(ratios))))
+    [line] = re.findall(rf"^\| {kind.upper()} \|.*", README, re.M)
+    assert re.findall(r"([\d.]+) \(([\d.]+)–([\d.]+)\)", line) == [*found.values()]
+    by = {
+        name: [row.seconds for row in tables.select(rows, kind=kind, implementation=name)]
+        for name in found
+    }
+    assert all(a > b for a, b in zip(*by.values(), strict=True)), "PyTorch's takes longer packed"
+
+
 def test_the_packages_first_lines_run(tmp_path):
     program = "".join(script for script in SCRIPTS if "onnx" not in script)
     assert "LayerNormLSTM" in program
@@ -51,8 +93,9 @@ def test_the_packages_first_lines_run(tmp_path):
 def test_from_an_old_models_weights_to_another_runtime(tmp_path):
     [script] = [script for script in SCRIPTS if "onnx" in script]
     assert len(script.splitlines()) <= 25
-    # Over draws the losses fall to 0.26 to 0.51 of what they were; from this seed to 0.28.
-    seeded = f"import torch\ntorch.manual_seed(0)\n{script}"
+    # In five draws the losses fell to 0.29 to 0.36 of what they were.
+    assert 'torch.load("old.pt", weights_only=True)' in script
+    seeded = f"import torch\ntorch.manual_seed(0)\n{script}{EXACT}"
     command = [sys.executable, "-c", seeded]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
@@ -60,5 +103,6 @@ def test_from_an_old_models_weights_to_another_runtime(tmp_path):
     losses = [float(found[1]) for line in lines if (found := re.fullmatch(r"\d+ (\S+)", line))]
     assert len(losses) == 100
     assert sum(losses[-10:]) < sum(losses[:10]) / 2, "it learned nothing"
-    compiled, elsewhere = map(float, lines[-1].split())
-    assert max(compiled, elsewhere) < 1e-5
+    compiled, elsewhere = map(float, lines[-2].split())
+    # Over many steps the LSTM magnifies rounding, by how much the layer's own error says.
+    assert max(compiled, elsewhere) < 1e-5 + 10 * float(lines[-1])

@@ -190,5 +190,6 @@ def test_citation_and_changelog_name_the_version_that_is_packaged():
     assert citation["version"] == PROJECT["version"]
     newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest[1] == PROJECT["version"]
+    assert PROJECT["urls"]["Changelog"] == f"{address.address()}/blob/main/CHANGELOG.md"
     assert citation["repository-code"] == address.address()
     assert citation["license"][0] == PROJECT["license"]

@@ -12,6 +12,15 @@ from layernorm.kernels import launch
 # Arrays of one row, or of one product's weights. All others have a row for each one of the input.
 PARAMETERS = {"weight", "bias", "gain", "shift", "gain_c", "shift_c", "w"}
 
+# Barriers in the code of a norm at most, by width. In two reductions backward would have 3 more.
+BARRIERS = {
+    "forward": {256: 5, 1000: 14, 1024: 14, 4096: 8, 8192: 8, 16384: 8, 65536: 12},
+    "backward": {256: 17, 1000: 9, 1024: 9, 4096: 21, 8192: 21, 16384: 21, 65536: 4},
+}
+# Of a recurrent kernel: with the norms of the paper, and with one for each gate.
+OF_STEPS = {"forward": (17, 50), "backward": (11, 43)}
+OF_LOOPS = {"forward": (33, 60), "backward": (32, 45)}
+
 
 def of(program: str) -> dict:
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
@@ -51,6 +60,19 @@ def test_a_norm_moves_no_values_between_threads_but_for_sums(compiled):
         assert found["conversions"] <= 4, case
         if case.startswith("forward"):
             assert found["shared"] <= 128, (case, found["shared"])
+
+
+def test_threads_wait_for_each_other_no_more_often_than_their_sums_need(compiled):
+    for case, found in compiled["norms"].items():
+        direction, width, *_ = case.split()
+        assert found["barriers"] <= BARRIERS[direction][int(width)], (case, found["barriers"])
+    for kind, most in (("steps", OF_STEPS), ("loops", OF_LOOPS)):
+        for case, found in compiled[kind].items():
+            direction, form, *_ = case.split()
+            if direction in most:
+                few, many = most[direction]
+                limit = many if form == "per_gate" else few
+                assert found["barriers"] <= limit, (case, found["barriers"])
 
 
 def test_instructions_leave_time_for_memory(compiled):

@@ -230,7 +230,7 @@ BAD = [
     (lambda x: add_layer_norm(x, None, (4,)), TypeError, "residual must be a torch.Tensor"),
     (lambda x: add_rms_norm(x, x[0], (4,)), ValueError, r"residual must have the shape.*expand_as"),
     (lambda x: add_rms_norm(x, x.half(), (4,)), TypeError, "residual must have the type of x"),
-    (lambda x: add_rms_norm(x, x.to("meta"), (4,)), ValueError, "residual must be on the device"),
+    (lambda x: add_rms_norm(x, x.to("meta"), (4,)), ValueError, "residual must be on the input's"),
 ]  # fmt: skip
 
 

@@ -1,11 +1,15 @@
 """`import layernorm` is light: torch, numpy and jaxtyping alone; so is all that a machine with a
 GPU needs."""
 
+import importlib.metadata
 import json
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
 
 import layernorm
 
@@ -38,6 +42,16 @@ def test_importing_the_package_is_light():
     assert not foreign(outcome)
     norms = {"LayerNorm", "RMSNorm", "GroupNorm", "InstanceNorm", "BatchNorm", "WeightNormLinear"}
     assert norms | {"functional"} <= set(outcome["names"])
+
+
+def test_the_version_is_that_of_the_installed_distribution(monkeypatch):
+    assert layernorm.__version__ == importlib.metadata.version("layernorm")
+    with pytest.raises(AttributeError, match=r"^module 'layernorm' has no attribute 'versions'$"):
+        layernorm.versions  # noqa: B018
+    absent = importlib.metadata.PackageNotFoundError("layernorm")
+    monkeypatch.setattr(importlib.metadata, "version", Mock(side_effect=absent))
+    with pytest.raises(AttributeError, match="only an installed package has a version"):
+        layernorm.__version__  # noqa: B018
 
 
 def modules_in(*places: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Imported weights: the numbers of the library they come from, by its own equations in NumPy."""
 
+import io
 import re
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from recurrent.other_libraries import (
 from recurrent.recurrent_reference import shaken
 from torch import nn
 
-from layernorm import LayerNormLSTM
+from layernorm import LayerNormLSTM, functional
 from layernorm.recurrent import convert
 
 
@@ -225,3 +226,87 @@ def test_torchs_settings_and_every_weight_are_taken_over():
     with torch.no_grad():
         new.weight_ih_l0.zero_()
     assert module.weight_ih_l0.any(), "copied, not shared"
+
+
+STATED = [
+    (nn.LSTM(3, 5), {}),
+    (nn.LSTM(3, 5, 2, bidirectional=True, batch_first=True, dtype=torch.float64), {}),
+    (nn.LSTM(3, 5, 3, bias=False, proj_size=2, dropout=0.5), {"variant": "joint", "eps": 0.1}),
+    (nn.LSTM(3, 5, 2, bidirectional=True, proj_size=2), {}),
+    (nn.LSTM(3, 1), {}),
+    (nn.GRU(3, 5, 2, bidirectional=True, batch_first=True), {}),
+    (nn.GRU(3, 5, bias=False, dtype=torch.bfloat16), {"variant": "stacked"}),
+    (nn.RNN(3, 5, 2, "relu"), {"learn_initial_state": True}),
+]
+
+
+@pytest.mark.parametrize(("module", "options"), STATED, ids=str)
+def test_torchs_state_dict_gives_what_the_module_gives(module, options):
+    """Its sizes, layers, directions, projection and bias are found from names and shapes; what it
+    does not hold is said."""
+    unsaid = {"batch_first": module.batch_first, "dropout": module.dropout}
+    if isinstance(module, nn.RNN):
+        unsaid["nonlinearity"] = module.nonlinearity
+    buffer = io.BytesIO()
+    torch.save(shaken(module).state_dict(), buffer)
+    buffer.seek(0)
+    state = torch.load(buffer, weights_only=True)
+    new = convert.from_torch(state, **options, **unsaid)
+    expected = convert.from_torch(module, **options)
+    assert repr(new) == repr(expected)
+    assert new.training
+    for (name, got), (other, value) in zip(
+        new.state_dict().items(), expected.state_dict().items(), strict=True
+    ):
+        assert name == other
+        assert got.dtype == value.dtype
+        assert torch.equal(got, value)
+    reordered = dict(reversed(state.items()))
+    assert repr(convert.from_torch(reordered, **options, **unsaid)) == repr(expected)
+
+
+def test_torchs_gru_as_the_stacked_variant_is_that_gru_but_for_its_norms(monkeypatch):
+    module = shaken(nn.GRU(3, 5, 2, bidirectional=True, dtype=torch.float64))
+    x = draw(4, 2, 3)
+    for variant in ("paper", "stacked"):
+        new = convert.from_torch(module, variant=variant, backend="reference")
+        with monkeypatch.context() as without:
+            without.setattr(functional, "layer_norm", lambda x, shape, gain, bias, eps: x + bias)
+            torch.testing.assert_close(new(x)[0], module(x)[0])
+        assert not torch.allclose(new(x)[0], module(x)[0])
+
+
+class Named(nn.LSTM):
+    """A user's: torch's equations, and parameters that these do not contain."""
+
+    def __init__(self, *sizes) -> None:
+        super().__init__(*sizes)
+        self.readout = nn.Linear(5, 1)
+        self.weight_of_the_loss = nn.Parameter(torch.ones(2))
+
+
+def test_a_subclass_that_computes_as_torchs_is_taken():
+    module = Named(3, 5)
+    new = convert.from_torch(module)
+    assert repr(new) == "LayerNormLSTM(3, 5)"
+    assert torch.equal(new.weight_hh_l0, module.weight_hh_l0)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_what_is_frozen_stays_frozen(kind):
+    """A bias of which one part is trained is trained; so are the norms' new parameters."""
+    module = kind(3, 5, 2)
+    for name in ("weight_ih_l0", "weight_hh_l1", "bias_ih_l0", "bias_hh_l0", "bias_hh_l1"):
+        module.get_parameter(name).requires_grad_(False)
+    new = convert.from_torch(module)
+    bias = "ln_bias_l0" if kind is nn.RNN else "bias_ih_l0"
+    frozen = {name for name, p in new.named_parameters() if not p.requires_grad}
+    assert frozen == {"weight_ih_l0", "weight_hh_l1", bias}
+    assert all(p.requires_grad for p in convert.from_torch(module.state_dict()).parameters())
+
+
+def test_one_tensor_for_two_weights():
+    module = nn.LSTM(5, 5)
+    module.weight_hh_l0 = module.weight_ih_l0
+    new = convert.from_torch(module)
+    assert torch.equal(new.weight_hh_l0, module.weight_ih_l0)

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from library.oracle import draw
 from recurrent.other_libraries import (
     ADDONS,
@@ -25,6 +26,12 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from layernorm.recurrent import convert
 
+
+class Doubled(nn.LSTM):
+    def forward(self, input, hx=None):
+        return super().forward(2 * input, hx)
+
+
 BROKEN = [
     (convert.from_keras, ADDONS[:7], {}, ValueError, "must be the 9 arrays.*got 7"),
     (convert.from_keras, [ADDONS[2], *ADDONS[1:]], {}, ValueError, r"kernel must have shape \(I, 4H\), got \(20,\)"),
@@ -34,11 +41,25 @@ BROKEN = [
     (convert.from_theano, LSTM, {"prefix": "encoder"}, ValueError, "missing: encoder_W"),
     (convert.from_theano, {"Ux": X, **LSTM}, {}, ValueError, "lngru layer; missing: Wx"),
     (convert.from_theano, LSTM | {"s3": draw(4)}, {}, ValueError, r"s3 must have shape \(H\) with H = 5, got \(4,\)"),
-    (convert.from_torch, nn.LSTMCell(2, 3), {}, TypeError, "LSTM, GRU or RNN, got LSTMCell"),
+    (convert.from_torch, nn.LSTMCell(2, 3), {}, TypeError, "the state dict of one, got LSTMCell"),
     (convert.from_torch, weight_norm(nn.LSTM(2, 3), "weight_hh_l0"), {}, TypeError, "remove_parametrizations"),
     (convert.from_torch, prune.l1_unstructured(nn.LSTM(2, 3), "weight_hh_l0", 0.5), {}, TypeError, "weight_hh_l0_orig in place of a weight .*prune.remove"),
     (convert.from_theano, LSTM | {"W": np.array([["a"]])}, {}, TypeError, "W must be an array of numbers: "),
-    (convert.from_torch, nn.GRU(2, 3), {"variant": "joint"}, ValueError, "a GRU has none"),
+    (convert.from_torch, nn.GRU(2, 3), {"variant": "joint"}, ValueError, '"paper" or "stacked" for a torch.nn.GRU, got \'joint\': .*the reset gate multiplies the input'),
+    (convert.from_torch, nn.GRU(2, 3), {"variant": "per_gate"}, ValueError, "no place for b_hn"),
+    (convert.from_torch, nn.GRU(2, 3).state_dict(), {"variant": "carried"}, ValueError, '"paper" or "stacked" for a torch.nn.GRU, got \'carried\'$'),
+    (convert.from_torch, nn.RNN(2, 3), {"variant": "joint"}, ValueError, 'must be "paper" for a torch.nn.RNN, got'),
+    (convert.from_torch, nn.LSTM(2, 3), {"variant": "stacked"}, ValueError, "variant must be one of paper"),
+    (convert.from_torch, Doubled(2, 3), {}, TypeError, "but Doubled has a forward of its own"),
+    (convert.from_torch, [X], {}, TypeError, "source must be a torch.nn.LSTM, .*got list"),
+    (convert.from_torch, nn.LSTM(2, 3), {"batch_first": True}, TypeError, "options must be among eps, backend, learn_initial_state, got batch_first"),
+    (convert.from_torch, nn.LSTM(2, 3).state_dict(), {"bias": False}, TypeError, "backend, learn_initial_state, batch_first, dropout, got bias"),
+    (convert.from_torch, nn.LSTM(2, 3).state_dict(), {"nonlinearity": "relu"}, TypeError, "got nonlinearity"),
+    (convert.from_torch, {}, {}, ValueError, "missing: weight_hh_l0, weight_ih_l0; without their like: none"),
+    (convert.from_torch, prefixed(nn.LSTM(2, 3).state_dict(), "encoder."), {}, ValueError, "key encoder.weight_ih_l0: .*without a prefix"),
+    (convert.from_torch, nn.LSTMCell(2, 3).state_dict(), {}, ValueError, "key weight_ih: .*of one torch.nn.LSTM"),
+    (convert.from_torch, nn.LSTM(2, 3, bias=False).state_dict() | {"weight_hr_l1": X}, {}, ValueError, "missing: weight_hh_l1, weight_ih_l1; without their like: weight_hr_l1"),
+    (convert.from_torch, nn.LSTM(2, 3, bias=False).state_dict() | {"weight_hh_l0": draw(6, 3)}, {}, ValueError, r"weight_hh_l0 must have shape \(4H, H\), .*got \(6, 3\)"),
     (convert.from_torch, nn.LSTM(2, 3), {"forget_bias": 1.0}, TypeError, "options must be among eps, backend, learn_initial_state, got forget_bias"),
     (convert.from_haste, {"kernel": X}, {}, ValueError, "keys of haste's LayerNormLSTM.*got kernel"),
     (convert.from_haste, HASTE | {"recurrent_bias": X}, {}, ValueError, "keys of haste's LayerNormGRU, bias, gamma, kernel.*beta_h"),
@@ -90,6 +111,11 @@ KERAS = (
     *("recurrent_norm gamma", "recurrent_norm beta", "state_norm gamma", "state_norm beta"),
 )
 SOURCES = {
+    "torch lstm": (
+        convert.from_torch,
+        nn.LSTM(3, 5, 2, proj_size=2, bidirectional=True, dtype=torch.float64).state_dict(),
+    ),
+    "torch gru": (convert.from_torch, nn.GRU(3, 5, dtype=torch.float64).state_dict()),
     "haste lstm": (convert.from_haste, HASTE),
     "haste gru": (convert.from_haste, HASTE_GRU),
     "keras": (of_keras, dict(zip(KERAS, ADDONS, strict=True))),

@@ -2,20 +2,22 @@
 recurrent layers; autocast."""
 
 import copy
+import re
 import warnings
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
 from apart import outcomes, report
 from library.oracle import assert_rounded, draw
 from recurrent.recurrent_reference import LAYERS, NETS, backends, shaken, usable
-from torch.nn.utils.rnn import PackedSequence, pack_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
 
 import layernorm
-from layernorm.recurrent import gpu, layers
+from layernorm.recurrent import ZoneoutLSTM, gpu, layers
 
 CELLS = {
     "lstm": layernorm.LayerNormLSTMCell,
@@ -97,6 +99,40 @@ def compiled_packed_states(kind: str, learned: bool) -> None:
             same(captured, module, *sequences, run=packed)
         else:
             same(captured, module, *sequences, *states, run=packed_from)
+
+
+def without_fast_path() -> list[torch.nn.Module]:
+    """One layer of each kind that the API page lists as such, but for `BatchNormLSTM`."""
+    return [
+        layernorm.LayerNormRNN(3, 5),
+        layernorm.LayerNormGRUVariant(3, 5),
+        ZoneoutLSTM(3, 5, zoneout=0.25),
+        layernorm.LayerNormLSTM(3, 5, proj_size=2),
+        layernorm.LayerNormGRU(3, 5, backend="reference"),
+    ]
+
+
+def compiled_padded(number: int) -> None:
+    """The API page's function for layers without a fast path: one graph of the padded batch, with
+    the packed outputs and last ones; a packed batch needs fullgraph=False."""
+    page = (Path(__file__).parents[2] / "book" / "api.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"^```python\n((?:(?!```).)*def padded.*?)^```", page, re.M | re.S)
+    names: dict = {}
+    exec(code, names)
+    module = shaken(without_fast_path()[number]).eval()
+    packed = pack_sequence([torch.randn(n, 3) for n in (3, 1, 2)], enforce_sorted=False)
+    y, lengths = pad_packed_sequence(module(packed)[0])
+    torch._dynamo.reset()
+    captured = torch.compile(module, fullgraph=True, backend="eager")
+    got, last = names["padded"](captured, packed, 4)
+    assert len(got) == 4
+    own = torch.arange(3)[:, None] < lengths
+    torch.testing.assert_close(got[:3][own], y[own])
+    torch.testing.assert_close(last, y[lengths - 1, torch.arange(3)])
+    if number == 0:
+        torch._dynamo.reset()
+        captured = torch.compile(module, backend="eager")
+        torch.testing.assert_close(captured(packed)[0].data, module(packed)[0].data)
 
 
 def transformed(kind: str) -> None:
@@ -232,6 +268,8 @@ def jobs() -> dict[str, Callable[[], None]]:
             name = f"compile batch norm training={training} lengths={lengths is not None}"
             listed[name] = partial(compiled_batch_norm, training, lengths)
     listed["export batch norm"] = exported_batch_norm
+    for number, layer in enumerate(without_fast_path()):
+        listed[f"compile padded {type(layer).__name__}"] = partial(compiled_padded, number)
     listed["compile the speeds"] = asked_for_speeds
     if find_spec("triton"):
         for kind in ("lstm", "gru"):

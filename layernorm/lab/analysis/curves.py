@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
+
+NEVER = 0.25  # above this share of runs that are never at a level, there is no number
 
 
 def final(frame: DataFrame, arm: str, metric: str) -> Series:
@@ -82,6 +85,24 @@ def at_level(metric: str, level: float, of: str):
         rows = frame[(frame.arm == arm) & frame.step.notna()]
         table = rows.pivot_table(index=["seed", "step"], columns="metric", values="value")
         return table.groupby("seed").apply(lambda run: crossing(run[of], run[metric], level))
+
+    return values
+
+
+def until(metric: str, level: Callable[[str], float], unit: str = "step"):
+    """A metric of comparisons: the updates (`step`) or `seconds` after which a curve first falls to
+    the level of its runs' profile.
+
+    As `crossing`, but a run that never gets there counts with its whole budget; NaN for every run
+    where more than a quarter of them never do.
+    """
+
+    def values(frame: DataFrame, arm: str, arms: tuple[str, ...]) -> Series:
+        rows = frame[(frame.arm == arm) & (frame.metric == metric) & frame.step.notna()]
+        curves = rows.sort_values(["seed", "step"]).groupby("seed")
+        wanted = level(main_profile(frame))
+        found = curves[["value", unit]].apply(lambda run: crossing(run.value, run[unit], wanted))
+        return found * math.nan if found.isna().mean() > NEVER else found.fillna(curves[unit].max())
 
     return values
 

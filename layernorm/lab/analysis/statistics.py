@@ -110,8 +110,8 @@ def sign_flip(values: Iterable[float]) -> float:
     return float((sums <= v.sum() + 1e-12 * np.abs(v).sum()).mean())
 
 
-def paired_interval(a: Iterable[float], b: Iterable[float], confidence: float = 0.95) -> Interval:
-    """The interval of the mean of `a - b`, where `a[i]` and `b[i]` share their seed.
+def paired_interval(a: Iterable[float], b: Iterable[float]) -> Interval:
+    """The 95% interval of the mean of `a - b`, where `a[i]` and `b[i]` share their seed.
 
     Raises `ValueError` if the two differ in length, and as `interval` does.
 
@@ -123,4 +123,4 @@ def paired_interval(a: Iterable[float], b: Iterable[float], confidence: float = 
         raise ValueError(
             f"a and b must hold the same seeds in the same order, got {x.size} and {y.size} values"
         )
-    return interval(x - y, confidence)
+    return interval(x - y)

@@ -105,23 +105,6 @@ def turning(w: Tensor, g: Tensor) -> float:
     return (across.norm() / w.norm()).item()
 
 
-def slowed(method: str, whole: bool, c: float = 10.0, step=lambda gradient: gradient) -> float:
-    """By what factor a vector (or a whole matrix) turns more slowly once it is c times as long.
-
-    `step`: the direction of an update, from the gradient.
-    """
-    net, cases = network(method), some_cases()
-    part = slice(None) if whole else slice(0, 1)
-
-    def speed() -> float:
-        return turning(hidden(net)[0][part], step(gradients(net, cases)[0][part]))
-
-    before = speed()
-    with torch.no_grad():
-        hidden(net)[0][part] *= c
-    return before / speed()
-
-
 def one_giant_step(net: nn.Sequential, cases: tuple[Tensor, Tensor], rate: float) -> float:
     """tan of the angle of a second step, as a share of its bound c₁/(2c₀); c = ‖W‖‖∇‖.
 

@@ -1,20 +1,23 @@
 """Write the file of speeds by which `backend="auto"` chooses, from records of benchmarks.
 
-    python -m layernorm.lab.benchmarks.speeds [FILE]
+    python -m layernorm.lab.benchmarks.speeds [FILE] [--drop]
 
 An entry tells, for an operation on a GPU at one shape, the upper end of the 95% interval of the
 time of this package's kernel: over that of torch's own norm, or over that of the definition of a
 recurrent layer; and of its loop in one kernel ("lstm_persistent"), over that of its loop of steps.
 Of a norm it is the ratio of what a user waits for, if that is higher: a kernel of ten microseconds
 that takes Python a hundred to queue saves nothing. What is stale, wrong or measured from a captured
-graph is left out.
+graph is left out. What the file has and no current record gives stays: then nothing is written,
+unless `--drop` says that it may go.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,7 @@ from layernorm.lab.records.files import write
 
 FILE = Path(__file__).parents[2] / "kernels" / "speeds.json"
 NORMS = {"layer": "layer_norm", "rms": "rms_norm"}
+PLACE = ("operation", "device", "dtype", "gradient", "shape")
 
 
 def entries(found: Iterable[Record]) -> list[dict[str, Any]]:
@@ -39,9 +43,8 @@ def entries(found: Iterable[Record]) -> list[dict[str, Any]]:
     slowest: dict[tuple, float] = {}
     for place, ratio in (*_of_norms(rows), *_of_layers(rows)):
         slowest[place] = max(ratio, slowest.get(place, 0.0))
-    names = ("operation", "device", "dtype", "gradient", "shape")
     return [
-        {**dict(zip(names, place, strict=True)), "ratio_high": float(f"{ratio:.4g}")}
+        {**dict(zip(PLACE, place, strict=True)), "ratio_high": float(f"{ratio:.4g}")}
         for place, ratio in sorted(slowest.items())
     ]
 
@@ -92,12 +95,34 @@ def text(entries: Iterable[dict[str, Any]]) -> str:
     return '{"schema": 1, "entries": [' + (f"{lines}\n" if lines else "") + "]}\n"
 
 
+def without(before: Iterable[dict[str, Any]], made: Iterable[dict[str, Any]]) -> Counter[str]:
+    """How many entries of each device are not made again."""
+    again = {_place(entry) for entry in made}
+    return Counter(entry["device"] for entry in before if _place(entry) not in again)
+
+
+def _place(entry: dict[str, Any]) -> tuple:
+    return tuple(tuple(v) if isinstance(v := entry[name], list) else v for name in PLACE)
+
+
 def main(arguments: list[str]) -> None:
     """Write the file, from own and published records."""
-    target = Path(arguments[0]) if arguments else FILE
+    parser = argparse.ArgumentParser("layernorm.lab.benchmarks.speeds")
+    parser.add_argument("file", nargs="?", type=Path, default=FILE)
+    parser.add_argument("--drop", action="store_true", help="also where entries are lost by it")
+    given = parser.parse_args(arguments)
     made = entries(records.runs())
-    write(target, text(made))
-    print(f"{len(made)} entries: {target}")
+    before = json.loads(given.file.read_text())["entries"] if given.file.exists() else []
+    lost = without(before, made)
+    if lost and not given.drop:
+        told = ", ".join(f"{count} of {device}" for device, count in lost.items())
+        sys.exit(
+            f"{given.file}: left as it is. Of its {len(before)} entries no current record gives "
+            f"{told}: their records are stale or gone. Measure them again (make bench-gpu), or "
+            "write the file without them: --drop"
+        )
+    write(given.file, text(made))
+    print(f"{len(made)} entries: {given.file}")
 
 
 if __name__ == "__main__":

@@ -67,11 +67,11 @@ def backward_error(
 
 
 class Bytes(NamedTuple):
-    """The bytes that kernels load and store: all of them, and those of different addresses of a
+    """The bytes that kernels load and store: all of them, and those of distinct addresses of a
     launch, in each direction."""
 
     asked: int
-    different: int
+    distinct: int
 
 
 def count(call: Call) -> Bytes:
@@ -79,8 +79,8 @@ def count(call: Call) -> Bytes:
     launches = _addresses(call)
     groups = [(size, at) for launch in launches for (_, size), at in launch.items()]
     asked = sum(size * len(address) for size, at in groups for address in at)
-    different = sum(size * len(np.unique(np.concatenate(at))) for size, at in groups)
-    return Bytes(asked, different)
+    distinct = sum(size * len(np.unique(np.concatenate(at))) for size, at in groups)
+    return Bytes(asked, distinct)
 
 
 def _addresses(call: Call) -> list[dict[tuple[str, int], list[np.ndarray]]]:
@@ -142,7 +142,7 @@ class Versions:
         device: the place of what `draw` makes. Bytes are counted on a CPU only.
 
     Attributes:
-        moved: by name, the bytes asked for and the different ones, in units of the input's size.
+        moved: by name, the bytes asked for and the distinct ones, in units of the input's size.
         calls: by name, the forward passes.
     """
 
@@ -159,41 +159,41 @@ class Versions:
         self.calls: dict[str, Forward] = {}
 
     def forward(
-        self, name: str, forward: Forward, asked: int, different: int
+        self, name: str, forward: Forward, asked: int, distinct: int
     ) -> pandas.DataFrame | str:
         """Check, count and time a forward pass that should move so many numbers.
 
         Raises `ValueError` if it does not agree with the definition, or moves other bytes.
         """
-        self.moved[name] = tuple(self._trips(asked, different).values())
+        self.moved[name] = tuple(self._trips(asked, distinct).values())
         if find_spec("triton") is None:
             return NOT_RUN
         self.calls[name] = forward
         row = self._check(name, forward_error, forward)
         a, g, b = self.draw(*self.cases[-1])
-        row |= self.counted(lambda: forward(a, g, b), asked, different)
+        row |= self.counted(lambda: forward(a, g, b), asked, distinct)
         return _table(name, row | self.timed(forward))
 
     def backward(
-        self, name: str, backward: Backward, asked: int, different: int
+        self, name: str, backward: Backward, asked: int, distinct: int
     ) -> pandas.DataFrame | str:
         """As `forward`, of a backward pass."""
         if find_spec("triton") is None:
             return NOT_RUN
         row = self._check(name, backward_error, backward)
         a, g, _ = self.draw(*self.cases[-1])
-        row |= self.counted(lambda: backward(a, a.clone(), g), asked, different)
+        row |= self.counted(lambda: backward(a, a.clone(), g), asked, distinct)
         return _table(name, row | self._timed_backward(backward))
 
-    def counted(self, call: Call, asked: int, different: int) -> dict[str, float]:
+    def counted(self, call: Call, asked: int, distinct: int) -> dict[str, float]:
         """Return the numbers that a call moves, in units of the input's size; where bytes can be
         counted, raise `ValueError` if they are others."""
-        if self.clock is None and (found := count(call)) != (4 * asked, 4 * different):
+        if self.clock is None and (found := count(call)) != (4 * asked, 4 * distinct):
             raise ValueError(
-                f"a call should ask for {4 * asked} bytes, {4 * different} of them different; it "
-                f"asks for {found.asked}, {found.different} of them different"
+                f"a call should ask for {4 * asked} bytes, {4 * distinct} of them distinct; it "
+                f"asks for {found.asked}, {found.distinct} of them distinct"
             )
-        return self._trips(asked, different)
+        return self._trips(asked, distinct)
 
     def timed(self, forward: Forward, *size: int) -> dict[str, float | str]:
         """The time of a forward pass, of other rows and units than `large` if these are given."""
@@ -231,9 +231,9 @@ class Versions:
                 raise ValueError(f"{name} {case}: error {error:.2g}, allowed {allowed:.2g}")
         return {"error": f"{error:.1e}", "allowed": f"{allowed:.1e}"}
 
-    def _trips(self, asked: int, different: int) -> dict[str, float]:
+    def _trips(self, asked: int, distinct: int) -> dict[str, float]:
         rows, units, _ = self.cases[-1]
-        return {"asked": asked / (rows * units), "different": different / (rows * units)}
+        return {"asked": asked / (rows * units), "distinct": distinct / (rows * units)}
 
 
 def _table(name: str, row: dict) -> pandas.DataFrame:

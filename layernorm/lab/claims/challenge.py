@@ -10,6 +10,7 @@ checked once more. The rule is the published one.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
@@ -115,9 +116,12 @@ def _experiment(id: str, seeds: tuple[int, ...], root: Path, workers, progress):
         experiment, plan, said, rows = experiments.ROWS[id]
         rows = [*(row for row in plan.rows if row.name in said.given), *rows]
         arms = tuple(dict.fromkeys(arm for row in rows for arm in row.arms))
-    count = len(experiment.profile(plan.profile).seeds)
-    seeds = seeds or tuple(range(FIRST, FIRST + count))
     there = published_runs(experiment.name, plan.profile)
+    if not seeds:
+        runs = {(run.config["arm"], run.config["seed"]) for run in there}
+        made = Counter(arm for arm, _ in runs)
+        count = max(min(made[arm] for arm in row.arms) for row in rows) if rows else made[arms[0]]
+        seeds = tuple(range(FIRST, FIRST + count))
     if known := sorted({run.config["seed"] for run in there} & {*seeds}):
         raise ValueError(
             f"seeds: {', '.join(map(str, known))} have published runs; give seeds that nobody has "

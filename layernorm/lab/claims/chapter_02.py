@@ -1,20 +1,22 @@
-"""Claims about batch normalization that chapter 02 decides: other cases, batch sizes, modes.
+"""Claims about batch normalization that chapter 02 decides: other cases, small batches.
 
-Those about sequences are in `chapter_02_sequences.py`.
+Those about what its statistics estimate are in `chapter_02_statistics.py`, those about sequences in
+`chapter_02_sequences.py`.
 """
 
 from __future__ import annotations
 
 import math
 from functools import partial
-from itertools import permutations, product
+from itertools import permutations
 
 import torch
+from torch import Tensor
 from torch.autograd.functional import jacobian
 
 from layernorm import functional as F
 from layernorm.lab.claims import Finding, adversary, checks, claim
-from layernorm.lab.claims.checks import BATCH_NORM, below, conditional, held, largest, less, worst
+from layernorm.lab.claims.checks import BATCH_NORM, below, conditional, largest, less, size, worst
 
 EPS = 1e-5
 _batch_norm, _layer_norm = F.batch_norm, F.layer_norm  # what mutants are made of
@@ -35,6 +37,16 @@ def largest_across(derivatives, dim):
     """The largest of d output[n, i] / d input[m, j] with n != m (dim 0) or i != j (dim 1)."""
     blocks = derivatives.movedim((dim, dim + 2), (0, 1))
     return largest(*(blocks[i, j] for i, j in permutations(range(len(blocks)), 2)))
+
+
+def units(*sizes: int) -> dict[str, tuple[Tensor]]:
+    """The adversary's rows as units of batches, (N, 1), by name."""
+    return {f"{k} (N = {n})": (a.T,) for n in sizes for k, a in adversary.rows(n).items()}
+
+
+def wide(a: Tensor) -> bool:
+    """Tell whether every unit varies by much more than √eps."""
+    return bool((a.std(0, correction=0) > 100 * math.sqrt(EPS)).all())
 
 
 def by_case(x, *args, **options):
@@ -116,49 +128,71 @@ def batch_treats_each_unit_apart() -> Finding:
     id="batch-output-has-mean-0-variance-1",
     statement="Under batch normalization every unit has mean 0 and variance 1 in every mini-batch, "
     "so that a layer's input does not jitter from one mini-batch to the next.",
-    rule="with the batch's statistics, 500 batches of 128 for each of the standard deviations 10, "
-    "1 and √eps: refuted if a mean misses 0 by 1e-12, or the variance on average misses 1 by 0.001 "
-    "at 10 or 1; conditional if it does at √eps, or if with running statistics the batches' means "
-    "differ by 0.001; else held",
+    rule="20 batches of 16 to 128 cases, a climb, an ascent and the adversary's units in batches "
+    "of 2, 3 and 128: held if every mean is 0 to 1e-12 and every variance 1 to 0.001, also at "
+    "spread √eps, after a gain of 2 and a bias of 1, and under perfect running statistics; "
+    "conditional if these alone break it, or units of a spread below 100 √eps",
     sabotage=(BATCH_NORM, unbiased),
 )
 def batch_output_has_mean_0_variance_1() -> Finding:
-    outputs = [train(s * draw(128, 500)) for s in (10.0, 1.0, math.sqrt(EPS))]
-    mean = largest(*(y.mean(0) for y in outputs))
-    missed = [(1 - y.var(0, correction=0)).abs().mean().item() for y in outputs]
-    jitter = F.batch_norm(draw(128, 500), *population(500)).mean(0).std().item()
-    return conditional(
-        mean <= 1e-12 and worst(*missed[:2]) <= 1e-3,
-        missed[2] < 1e-3 and jitter < 1e-3,
-        "the batch's own statistics are used and the unit varies by much more than √eps",
-        f"In training the means are {below(mean, 1e-12)}; the variances miss 1 by {missed[0]:.2f} "
-        f"at standard deviation 10, by {missed[1]:.2f} at 1 and by {missed[2]:.2f} at √eps. With "
-        f"running statistics the means of batches of 128 jitter by {jitter:.2f}.",
+    def off(a: Tensor, *parameters: Tensor) -> Tensor:
+        y = F.batch_norm(a, *parameters) if parameters else train(a)
+        return torch.maximum(size(y.mean(0)) / 1e-12, size(y.var(0, correction=0) - 1) / 1e-3)
+
+    a, ones = draw(128, 500), torch.ones(500).double()
+    hard = {
+        "spread √eps": (math.sqrt(EPS) * a,),
+        "gain 2 and bias 1": (a, a.mean(0), a.var(0, correction=0), 2 * ones, ones),
+        "running statistics": (a, *population(500)),
+    }
+    jitter = F.batch_norm(*hard["running statistics"]).mean(0).std().item()
+    return adversary.searched(
+        1.0,
+        "In training the means are 0 to 1e-12 and the variances 1 to 0.001; with running "
+        f"statistics the means of batches of 128 jitter by {jitter:.2f}.",
+        off,
+        [(draw(n, 20),) for n in torch.randint(16, 129, (20,)).tolist()],
+        hard | units(2, 3, 128),
+        only_if=(
+            "the batch's own statistics are used, before gain and bias, and the unit varies by "
+            "much more than √eps",
+            lambda a, *parameters: not parameters and wide(a),
+        ),
     )
 
 
 @claim(
     id="no-batch-normalization-at-batch-size-1",
     statement="Batch normalization cannot be used at batch size 1, as in online learning.",
-    rule="conditional if training on one case with one value a unit is refused, copies of one case "
-    "give 0 to 1e-9, and both evaluation of one case and training on one case with positions "
-    "work; held if these do not work either; else refuted",
+    rule="one case of 1 to 64 units, drawn, from a climb and of the adversary's rows: held if it "
+    "is refused, or gives 0 everywhere, and three copies of it give 0 to 1e-9, also in "
+    "evaluation and for a case with seven positions; conditional if these two alone break it",
     sabotage=(BATCH_NORM, by_case),
 )
 def no_batch_normalization_at_batch_size_1() -> Finding:
-    one = draw(1, 5)
-    refused = _refused(train, one)
-    copies = largest(train(one.expand(8, 5)))
-    positions = not _refused(train, draw(1, 5, 7))
-    evaluation = not _refused(F.batch_norm, one, draw(5), draw(5).square())
-    return conditional(
-        refused and copies <= 1e-9,
-        not (positions and evaluation),
-        "it is in training, and the case has only one value a unit",
-        f"In training, one case with one value a unit is {'refused' if refused else 'accepted'}, "
-        f"copies of it give {copies:.0f}, and one case with seven positions is "
-        f"{'accepted' if positions else 'refused'}. "
-        f"Evaluation of one case {'works' if evaluation else 'fails'}.",
+    def used(a: Tensor, *running: Tensor) -> float:
+        norm = partial(F.batch_norm, a, *running) if running else partial(train, a)
+        if not _refused(norm) and (y := norm()).isfinite().all() and y.any():
+            return math.inf
+        return largest(train(a.expand(3, *a.shape[1:])))
+
+    hard = {
+        "seven positions": (draw(1, 5, 7),),
+        "evaluation": (draw(1, 5), draw(5), draw(5).square()),
+        "one position": (draw(1, 5, 1),),
+    }
+    for h in (*adversary.SIZES, 64):
+        hard |= {f"{name} (H = {h})": (a,) for name, a in adversary.rows(h).items()}
+    return adversary.searched(
+        1e-9,
+        "In training, one case with one value a unit is refused, and copies of it give 0.",
+        used,
+        [(draw(1, h),) for h in torch.randint(1, 65, (50,)).tolist()],
+        hard,
+        only_if=(
+            "it is in training, and the case has only one value a unit",
+            lambda a, *running: not running and a[0, 0].numel() == 1,
+        ),
     )
 
 
@@ -216,109 +250,3 @@ def at_two(pair: torch.Tensor, eps: float) -> tuple[float, float]:
     y = train(pair, eps=eps)
     (gradient,) = torch.autograd.grad((y * draw(*y.shape)).sum(), pair)
     return largest(y.abs() - 1), largest(gradient)
-
-
-def rarely(*shape: int, p: float = 0.01):
-    """1 with probability p, else 0, of mean 0 and spread 1."""
-    return ((torch.rand(*shape).double() < p).double() - p) / math.sqrt(p * (1 - p))
-
-
-POPULATIONS = (  # how to draw it, its excess kurtosis, five standard errors over 4000 units
-    (checks.draw, 0.0, 0.08),
-    (lambda *shape: math.sqrt(12) * (torch.rand(*shape).double() - 0.5), -1.2, 0.08),
-    (lambda *shape: torch.randn(*shape).double().sign(), -2.0, 0.15),
-    (rarely, 1 / (0.01 * 0.99) - 6, 0.15),
-)
-
-
-@claim(
-    id="small-batches-estimate-badly",
-    statement="The smaller the batch, the worse its statistics estimate those of the whole data "
-    "set, so batch normalization restricts how small a batch may be.",
-    rule="4000 units, N = 8 to 512, values normal, uniform, ±1, or 1 once in a hundred cases and "
-    "else 0, in units of their spread: held if the root mean square errors of the batch's mean and "
-    "variance are 1/√N and √(2/(N - 1) + κ/N), to 8% for the former two and 15% for the latter "
-    "(five standard errors); κ = 0, -1.2, -2 and 95 is the excess kurtosis",
-    # Mutant: statistics of the first two cases alone.
-    sabotage=(BATCH_NORM, lambda x, mean, var, **options: _batch_norm(x[:2], mean, var, **options)),
-)
-def small_batches_estimate_badly() -> Finding:
-    off = {"mean": 0.0, "variance": 0.0}
-    for (values, kurtosis, bound), n in product(POPULATIONS, (8, 32, 128, 512)):
-        mean, var = population(4000, 0.0)
-        F.batch_norm(values(n, 4000), mean, var, training=True, momentum=1.0)
-        for name, error, expected in (
-            ("mean", mean, n**-0.5),
-            ("variance", var - 1, (2 / (n - 1) + kurtosis / n) ** 0.5),
-        ):
-            ratio = error.square().mean().sqrt().item() / expected
-            off[name] = worst(off[name], abs(ratio - 1) / bound)
-    said = {name: "are" if far < 1 else "are other than" for name, far in off.items()}
-    return held(
-        worst(*off.values()) < 1,
-        f"For N = 8 to 512 and four distributions the errors of the mean {said['mean']} 1/√N, "
-        f"those of the variance {said['variance']} √(2/(N − 1) + κ/N).",
-        **off,
-    )
-
-
-@claim(
-    id="batch-computes-otherwise-in-evaluation",
-    statement="In evaluation batch normalization computes something else than in training, because "
-    "it uses running statistics.",
-    rule="held if, although the running statistics are exactly those of the population, the "
-    "outputs of both modes differ by more than 0.01 (root mean square) for N = 2, 32 and 512",
-    sabotage=(BATCH_NORM, own_statistics),
-)
-def batch_computes_otherwise_in_evaluation() -> Finding:
-    gaps = {}
-    for n in (2, 32, 512):
-        a = draw(n, 1000)
-        difference = train(a) - F.batch_norm(a, *population(1000))
-        gaps[f"n{n}"] = difference.square().mean().sqrt().item()
-    return held(
-        min(gaps.values()) > 0.01,
-        "With perfect running statistics the outputs of both modes still differ by "
-        + ", ".join(f"{gap:.2f} (N = {n[1:]})" for n, gap in gaps.items())
-        + ".",
-        **gaps,
-    )
-
-
-@claim(
-    id="running-statistics-stand-for-all-training-data",
-    statement="The running averages estimate the mean and variance over all training cases.",
-    rule="momentum 0.1, batches of 16, 1000 units: refuted if with weights at rest they miss mean "
-    "0 or variance 1 by 0.01 on average over the units, or a unit's mean by another root mean "
-    "square than √(m / ((2 − m) N)) to a tenth; conditional if a mean that moves by 1 an update is "
-    "missed by the 9 updates that theory gives, to 0.1; held if by less than 0.1; else refuted",
-    # Mutant: running statistics that keep the last batch alone.
-    sabotage=(
-        BATCH_NORM,
-        lambda *args, **options: _batch_norm(*args, **options | {"momentum": 1.0}),
-    ),
-)
-def running_statistics_stand_for_all_training_data() -> Finding:
-    lags = {}
-    for speed in (0.0, 1.0):
-        mean, var = population(1000, 0.0)
-        for update in range(100):
-            F.batch_norm(draw(16, 1000) - 2 + speed * update, mean, var, training=True)
-        lags[speed] = speed * update - mean.mean().item()
-        if speed == 0:
-            var_error = abs(var.mean().item() - 1)
-            spread = mean.square().mean().sqrt().item()
-    late, theory = abs(lags[1.0]), math.sqrt(0.1 / 1.9 / 16)
-    near = worst(abs(lags[0.0]), var_error) <= 0.01 and abs(spread / theory - 1) < 0.1
-    return conditional(
-        near and min(abs(lags[1.0] - 9), late) < 0.1,
-        late < 0.1,
-        "the weights are at rest",
-        f"With weights at rest mean and variance miss theirs by {abs(lags[0.0]):.2f} and "
-        f"{var_error:.2f} on average over 1000 units, and a unit's mean by {spread:.2f} in the "
-        f"root mean square, as √(m / ((2 − m) N)) says; if the mean moves, its running average is "
-        f"{lags[1.0]:.1f} updates late.",
-        at_rest=lags[0.0],
-        variance=var_error,
-        late=lags[1.0],
-    )

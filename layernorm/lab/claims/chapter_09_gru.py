@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 
 import torch
 from torch import Tensor
 
 from layernorm import functional as F
 from layernorm import recurrent
-from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.checks import LAYER_NORM, conditional, draw, held, largest
+from layernorm.lab.claims import Finding, adversary, claim
+from layernorm.lab.claims.checks import LAYER_NORM, conditional, draw, held, largest, size
+from layernorm.recurrent import variants
 
 STEP = "layernorm.functional.ln_gru_step"
 H, I = 5, 3  # noqa: E741
 
 
-def weights(gain: float = 1.0) -> tuple:
+def weights(hidden: int = H) -> tuple:
     """w_ih, w_hh, b, ln_ih, ln_hh of one step, random."""
 
     def pair():
-        return gain + 0.3 * draw(3 * H), 0.3 * draw(3 * H)
+        return 1 + 0.3 * draw(3 * hidden), 0.3 * draw(3 * hidden)
 
-    return draw(3 * H, I), draw(3 * H, H), 0.3 * draw(3 * H), pair(), pair()
+    b = 0.3 * draw(3 * hidden)
+    return draw(3 * hidden, I), draw(3 * hidden, hidden), b, pair(), pair()
 
 
 def printed(x, h, w_ih, w_hh, b, ln_ih, ln_hh, eps=1e-5, reset_first=False) -> Tensor:
@@ -56,29 +59,58 @@ reset_before_norm = partial(printed, reset_first=True)
     statement="In the layer-normalized GRU the reset gate acts after the norm of the recurrent "
     "term, as eq. (27) has it: before it, the norm would undo a reset that is the same for all "
     "units.",
-    rule="100 states, eps = 0, all reset gates 0.9 or all 0.1: held if the new states differ by "
-    "more than 0.01, and by less than 1e-9 where the reset acts before the norm",
+    rule="pairs of resets that all units share, 100 draws of states and recurrent weights "
+    "with resets of 0.9 and 0.1, a climb, an ascent, the adversary's recurrent terms, weights and "
+    "sizes, saturated resets and eps = 1e-5. Refuted unless in each draw the new states differ by "
+    "more than 0.01; held if with the reset before the norm they differ by less than 1e-12 (times "
+    "largest recurrent term over spread) at all cases; conditional if only with eps above 0 or "
+    "recurrent terms whose units agree they do not; else refuted",
     sabotage=(STEP, reset_before_norm),
 )
 def reset_must_act_after_the_norm() -> Finding:
-    w_ih, w_hh, b, ln_ih, ln_hh = weights()
-    for parameter in (*ln_ih, *ln_hh):
-        parameter[:H] = 0  # the norms leave the reset gates to b alone
-    x, h, change = draw(100, I), draw(100, H), []
-    for step in (F.ln_gru_step, reset_before_norm):
-        states = []
-        for reset in (0.9, 0.1):
-            b[:H] = torch.tensor(reset).logit()
-            states.append(step(x, h, w_ih, w_hh, b, ln_ih, ln_hh, 0.0))
-        change.append(largest(states[0] - states[1]))
-    after, before = change
-    return held(
-        after > 0.01 and before < 1e-9,
-        f"After the norm the reset {'changes' if after > 0.01 else 'does not change'} the state; "
-        f"before it the state {'stays the same to 1e-9' if before < 1e-9 else 'changes'}.",
-        after=after,
-        before=before,
+    x, made = draw(1, I), {n: weights(n) for n in (*adversary.SIZES, H)}
+    for n, (*_, ln_ih, ln_hh) in made.items():
+        for parameter in (*ln_ih, *ln_hh):
+            parameter[:n] = 0  # the norms leave the reset gates to b alone
+
+    def change(step, h: Tensor, u: Tensor, resets: Tensor, eps: Tensor) -> Tensor:
+        n = h.shape[1]
+        w_ih, w_hh, b, ln_ih, ln_hh = made[n]
+        w = torch.cat([w_hh[: 2 * n], u])
+        new = (torch.cat([r.expand(n), b[n:]]) for r in resets)
+        states = [step(x, h, w_ih, w, b, ln_ih, ln_hh, eps.item()) for b in new]
+        return size(states[0] - states[1])
+
+    def undone(h: Tensor, u: Tensor, *rest: Tensor) -> Tensor:
+        times = adversary.conditioning((h @ u.T).detach())
+        return change(reset_before_norm, h, u, *rest) / times
+
+    usual, exact = torch.tensor([0.9, 0.1]).double().logit(), torch.zeros(1).double()
+    draws = [(draw(1, H), draw(H, H), usual, exact) for _ in range(100)]
+    h, u, *_ = draws[0]
+    as_they_are = torch.eye(H, dtype=torch.float64)
+    hard = {f"term {n}": (a, as_they_are, usual, exact) for n, a in adversary.rows(H).items()}
+    one = adversary.rows(H)["one-hot"]
+    hard |= {f"U {n}": (one, w, usual, exact) for n, w in adversary.matrices(H, H).items()}
+    hard |= {f"H = {n}": (draw(1, n), draw(n, n), usual, exact) for n in adversary.SIZES}
+    hard |= {
+        "resets open and closed": (h, u, torch.tensor([40.0, -40.0]).double(), exact),
+        "eps = 1e-5": (h, u, usual, exact + 1e-5),
+    }
+    after = min(change(F.ln_gru_step, *case).item() for case in draws)
+    found = adversary.searched(
+        1e-12,
+        f"Another reset moves the new state by {'more' if after > 0.01 else 'less'} than 0.01, and "
+        "not at all (to 1e-12) where it acts before the norm.",
+        undone,
+        draws,
+        hard,
+        only_if=(
+            "eps = 0, and the units of the recurrent term do not all agree",
+            lambda h, u, resets, eps: not eps.any() and adversary.varies(h @ u.T),
+        ),
     )
+    return found if after > 0.01 else held(False, found.evidence, after=after)
 
 
 def negated(parameter):
@@ -86,7 +118,7 @@ def negated(parameter):
     if isinstance(parameter, tuple):
         return tuple(negated(p) for p in parameter)
     sign = torch.ones_like(parameter)
-    sign[H : 2 * H] = -1
+    sign.chunk(3)[1].neg_()
     return sign * parameter
 
 
@@ -94,24 +126,48 @@ def negated(parameter):
     id="update-gate-conventions-agree",
     statement="The GRU of eq. (28), whose update gate z admits the new state, and torch's, whose z "
     "keeps the old one, are the same cell.",
-    rule="100 states, float64: conditional if both give the same to 1e-9 after z's gains and "
-    "biases change sign, and do not after z's rows of the weights do; held if either way; "
+    rule="100 draws, a climb, an ascent, the adversary's states, inputs, weights, gates and sizes, "
+    "float64: conditional if both give the same to 1e-12 (of the largest state) after z's gains "
+    "and biases change sign, and do not after z's rows of the weights do; held if either way; "
     "refuted if neither",
     sabotage=(STEP, printed),
 )
 def update_gate_conventions_agree() -> Finding:
-    w_ih, w_hh, b, ln_ih, ln_hh = weights()
-    x, h = draw(100, I), draw(100, H)
+    norms = {n: weights(n)[3:] for n in (*adversary.SIZES, H)}
+
+    def off(x: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b: Tensor) -> Tensor:
+        ln_ih, ln_hh = norms[h.shape[1]]
+        wanted = printed(x, h, w_ih, w_hh, b, ln_ih, ln_hh)
+        new = F.ln_gru_step(x, h, w_ih, w_hh, negated(b), negated(ln_ih), negated(ln_hh))
+        return size(new - wanted) / max(1.0, largest(h))
+
+    def case(hidden: int = H) -> tuple[Tensor, ...]:
+        return draw(1, I), draw(1, hidden), *weights(hidden)[:3]
+
+    x, h, w_ih, w_hh, b = case()
+    hard = {f"state {n}": (x, a, w_ih, w_hh, b) for n, a in adversary.rows(H).items()}
+    hard |= {f"input {n}": (a, h, w_ih, w_hh, b) for n, a in adversary.rows(I).items()}
+    hard |= {f"W {n}": (x, h, w, w_hh, b) for n, w in adversary.matrices(3 * H, I).items()}
+    hard |= {f"U {n}": (x, h, w_ih, w, b) for n, w in adversary.matrices(3 * H, H).items()}
+    hard |= {name: (x, h, w_ih, w_hh, bias) for name, bias in adversary.gates(H, 3).items()}
+    hard |= {f"H = {n}": case(n) for n in adversary.SIZES}
+    found = adversary.searched(
+        1e-12,
+        "With z's gains and biases negated both agree to 1e-12.",
+        off,
+        [case() for _ in range(100)],
+        hard,
+    )
+    ln_ih, ln_hh = norms[H]
     wanted = printed(x, h, w_ih, w_hh, b, ln_ih, ln_hh)
-    gains = F.ln_gru_step(x, h, w_ih, w_hh, negated(b), negated(ln_ih), negated(ln_hh))
     rows = F.ln_gru_step(x, h, negated(w_ih), negated(w_hh), negated(b), ln_ih, ln_hh)
-    by_gains, by_rows = (largest(new - wanted) < 1e-9 for new in (gains, rows))
+    by_rows = largest(rows - wanted) < 1e-9
     return conditional(
-        by_gains,
+        found.verdict == "held",
         by_rows,
         "z's gains and biases change sign, not its weights as in a plain GRU",
-        f"With z's gains and biases negated both agree {'' if by_gains else 'not '}to 1e-9; with "
-        f"its rows of the weights negated they {'agree' if by_rows else 'do not'}.",
+        f"{found.evidence} With its rows of the weights negated they "
+        f"{'agree' if by_rows else 'do not'}.",
     )
 
 
@@ -128,36 +184,52 @@ def overwrites_gains(*args, **options):
     id="gains-start-at-one",
     statement="Gains start at 1 and biases at 0, so that each term of the gates' summed inputs "
     "starts with unit variance. An initializer that draws all parameters alike, as NeMo's copy "
-    "does, overwrites the gains and leaves a spread of about 1/√(3H).",
-    rule="H of 64 and 256, float64: held if all gains are 1 and all biases of norms 0 before and "
-    "after reset_parameters, each normalized term has mean square 1 to 1e-3, and with gains drawn "
-    "uniformly from +-1/sqrt(H) its root mean square is 1/sqrt(3 H) to 10%",
+    "does, overwrites the gains, and shrinks what a term's input contributes to a spread of about "
+    "1/√(3H).",
+    rule="RNN, LSTM, its variants and GRU of 1, 2, 3, 64 and 256 units: refuted unless all gains "
+    "are 1 and all biases of norms 0 before and after reset_parameters. Terms of the "
+    "LSTM, recurrent ones of 20 random states with 64 and 256 units, a climb, and the adversary's "
+    "for all sizes: held if the normalized term "
+    "has mean square 1 to 1e-3, and with gains from ±1/√H its root mean square (over 2000 "
+    "initializations) is 1/√(3H) to 10%; conditional if only terms with a spread below 40 √eps "
+    "break it; else refuted",
     sabotage=("layernorm.recurrent.LayerNormLSTM", overwrites_gains),
 )
 def gains_start_at_one() -> Finding:
-    kept, unit, overwritten = True, [], []
-    for hidden in (64, 256):
-        made = recurrent.LayerNormLSTM(8, hidden).double()
+    sizes, norms, drawn = (*adversary.SIZES, 64, 256), {}, {}
+    kinds = [("LSTM", {"variant": name}) for name in variants.VARIANTS]
+    kept = True
+    for hidden, (kind, options) in product(sizes, [("RNN", {}), ("GRU", {}), *kinds]):
+        made = getattr(recurrent, f"LayerNorm{kind}")(8, hidden, **options).double()
         for _ in range(2):
-            norms = {k: v for k, v in made.named_parameters() if k.startswith("ln_")}
-            kept &= all(bool((v == ("weight" in k)).all()) for k, v in norms.items())
+            found = {k: v for k, v in made.named_parameters() if k.startswith("ln_")}
+            kept &= all(bool((v == ("weight" in k)).all()) for k, v in found.items())
             made.reset_parameters()
-        a = draw(50, hidden) @ made.weight_hh_l0.T
-        drawn = (2 * torch.rand(4 * hidden, dtype=torch.float64) - 1) / hidden**0.5
-        shape = (4 * hidden,)
-        unit.append(F.layer_norm(a, shape, made.ln_hh_weight_l0).square().mean().item())
-        spread = F.layer_norm(a, shape, drawn).square().mean().sqrt().item()
-        overwritten.append(spread * (3 * hidden) ** 0.5)
-    ones = all(abs(value - 1) < 1e-3 for value in unit)
-    shrunk = all(abs(value - 1) < 0.1 for value in overwritten)
-    return held(
-        kept and ones and shrunk,
-        f"Gains and biases {'are' if kept else 'are not'} 1 and 0, and the terms "
-        f"{'have' if ones else 'do not have'} unit variance; drawn gains "
-        f"{'shrink' if shrunk else 'do not shrink'} them to 1/√(3H), within 10%.",
-        overwritten_64=overwritten[0],
-        overwritten_256=overwritten[1],
+        if options == {"variant": "paper"}:
+            norms[4 * hidden] = made
+            drawn[4 * hidden] = (2 * torch.rand(2000, 4 * hidden).double() - 1) / hidden**0.5
+
+    def off(a: Tensor) -> float:
+        """Below 1 if the term's mean square is 1 to 1e-3, and with drawn gains 1/(3H) to 10%."""
+        n = a.shape[1]
+        y = F.layer_norm(a, (n,), norms[n].ln_hh_weight_l0, norms[n].ln_hh_bias_l0).detach()
+        shrunk = (y * drawn[n]).square().mean().sqrt() * (3 * n / 4) ** 0.5
+        return max(1e3 * abs(y.square().mean().item() - 1), 10 * abs(shrunk.item() - 1))
+
+    found = adversary.searched(
+        1.0,
+        f"Gains and biases {'are' if kept else 'are not'} 1 and 0; the terms have unit variance, "
+        "and drawn gains shrink them to 1/√(3H), within 10%.",
+        off,
+        [(draw(1, h) @ norms[4 * h].weight_hh_l0.T,) for h in (64, 256) for _ in range(10)],
+        {f"{name} (H = {n // 4})": (a,) for n in norms for name, a in adversary.rows(n).items()},
+        only_if=(
+            "the term varies over its units by much more than √eps, as the recurrent term of a "
+            "state of zeros does not",
+            lambda a: a.std(correction=0).item() > 40 * 1e-5**0.5,
+        ),
     )
+    return found if kept else held(False, found.evidence)
 
 
 def gain_and_bias_swapped(x, normalized_shape, weight=None, bias=None, eps=1e-5):

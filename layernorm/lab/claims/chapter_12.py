@@ -11,7 +11,7 @@ from torch import Tensor
 
 from layernorm import functional as F
 from layernorm.lab.benchmarks.measure import Row, byte_model, counting
-from layernorm.lab.claims import Finding, claim, declare
+from layernorm.lab.claims import Finding, adversary, claim, declare
 from layernorm.lab.claims.checks import conditional, shared
 from layernorm.lab.experiments.judged import of_ratio, stands
 
@@ -156,9 +156,21 @@ def normalize(x: Tensor, *gain_and_bias: Tensor) -> Tensor:
 
 def by_products(x: Tensor, gain: float | Tensor = 1.0, bias: float | Tensor = 0.0) -> Tensor:
     """The same function, its moments taken by products with a matrix of ones."""
-    ones, wide = torch.full((x.shape[1], x.shape[1]), 1 / x.shape[1]), x.float()
+    ones = torch.full((x.shape[1], x.shape[1]), 1 / x.shape[1], device=x.device)
+    wide = x.float()
     centered = wide - wide @ ones
     return (gain * centered / ((centered * centered) @ ones + 1e-5).sqrt() + bias).to(x.dtype)
+
+
+def of_norm(cases: int, units: int, kind: torch.dtype, parts: int) -> float:
+    """Operations a byte of layer normalization, with gain and bias if it has three parts."""
+    forms = [(cases, units), (units,), (units,)][:parts]
+    return intensity(normalize, *(torch.empty(*form, dtype=kind, device="meta") for form in forms))
+
+
+def of_product(cases: int, inputs: int, units: int, kind: torch.dtype) -> float:
+    forms = (cases, inputs), (inputs, units)
+    return intensity(torch.mm, *(torch.empty(*form, dtype=kind, device="meta") for form in forms))
 
 
 @claim(
@@ -166,32 +178,46 @@ def by_products(x: Tensor, gain: float | Tensor = 1.0, bias: float | Tensor = 0.
     statement="For each byte that it must move, layer normalization does fewer than three "
     "operations, however large the layer; a matrix product does a number that grows in proportion "
     "to the layer.",
-    rule="operations counted in the definition and in a product, float32, float16 and bfloat16, "
-    "with gain and bias and without, as many cases as units, H = 32, 64, ..., 1024: refuted unless "
-    "the norm's number per byte is below 3 and differs by less than 10% over H, and the product's "
-    "doubles with H to 1%; held if that of a product for one case does, too; else conditional",
+    rule="operations counted, on tensors that have no values, in the definition and in a product, "
+    "float64, float32, float16 and bfloat16, the norm with gain and bias and without. Refuted "
+    "unless for layers of H = 8, 16, ..., 1024 and 65,536 units and as many cases, or 1, 2, 3 or "
+    "100,000, the norm's number per byte is below 3 and differs by less than 10% over H = 32 to "
+    "1024, and the product's doubles with H to 1% from 32 to 1024 for H/2, H and 2H cases and "
+    "inputs; held if the norm's is below 3 at the adversary's sizes, 1, 2 and 3 units, too, and "
+    "the product's doubles for its numbers of cases and inputs; else conditional",
     sabotage=("layernorm.lab.claims.chapter_12.normalize", by_products),
 )
 def normalizing_moves_bytes() -> Finding:
-    sizes, norms, products, of_one, steady = [2**k for k in range(5, 11)], [], [], [], True
-    for kind in (torch.float32, torch.float16, torch.bfloat16):
-        layers = [[torch.randn(*form).to(kind) for form in ((n, n), (n,), (n,))] for n in sizes]
-        for parts in (1, 3):
-            seen = [intensity(normalize, *layer[:parts]) for layer in layers]
-            steady &= max(seen) < 1.1 * min(seen) and max(seen) < 3
-            norms += seen
-        products.append([intensity(torch.mm, x, x) for x, *_ in layers])
-        of_one.append([intensity(torch.mm, x[:1], x) for x, *_ in layers])
+    kinds = torch.float64, torch.float32, torch.float16, torch.bfloat16
+    wide, few = [2**k for k in range(5, 11)], adversary.SIZES
 
-    def doubles(rows: list[list[float]]) -> bool:
+    def norms(sizes: Sequence[int]) -> list[list[float]]:
+        return [
+            [of_norm(cases or units, units, kind, parts) for units in sizes]
+            for cases in (0, *few, 100_000)  # 0: as many as units
+            for kind in kinds
+            for parts in (1, 3)
+        ]
+
+    def doubles(cases: Callable[[int], int], inputs: Callable[[int], int]) -> bool:
+        rows = [[of_product(cases(h), inputs(h), h, kind) for h in wide] for kind in kinds]
         return all(abs(b / a - 2) < 0.02 for row in rows for a, b in pairwise(row))
 
+    usual, small = norms([*wide, 8, 16, 65_536]), norms(few)
+    steady = all(max(row[:6]) < 1.1 * min(row[:6]) and max(row) < 3 for row in usual)
+    shares = [lambda h: h // 2, lambda h: h, lambda h: 2 * h]
+    grows = all(doubles(cases, inputs) for cases in shares for inputs in shares)
+    fixed = [lambda _, n=n: n for n in few]
+    always = all(doubles(n, shares[1]) and doubles(shares[1], n) for n in fixed)
+    seen, worst = [x for row in usual for x in row], max(map(max, small))
+    one = [[of_product(n or h, h, h, torch.float32) for h in (32, 1024)] for n in (0, 1)]
     return conditional(
-        steady and doubles(products),
-        doubles(of_one),
-        "the product takes about as many cases as the layer has units",
-        f"From H = {sizes[0]} to {sizes[-1]} layer normalization does {min(norms):.2f} to "
-        f"{max(norms):.2f} operations a byte, by type of number and with gain and bias or not; a "
-        f"float32 product of H cases {products[0][0]:.0f} to {products[0][-1]:.0f}, of one case "
-        f"{of_one[0][0]:.2f} to {of_one[0][-1]:.2f}.",
+        steady and grows,
+        worst < 3 and always,
+        "the layer has eight units or more, and the product about as many cases and inputs as the "
+        "layer has units",
+        f"From H = 8 layer normalization does {min(seen):.2f} to {max(seen):.2f} operations a "
+        f"byte, by type of number, with gain and bias or not and by the number of cases; with 1 to "
+        f"3 units up to {worst:.2f}. From H = 32 to 1024 a float32 product of H cases does "
+        f"{one[0][0]:.0f} to {one[0][1]:.0f}, of one case {one[1][0]:.2f} to {one[1][1]:.2f}.",
     )

@@ -12,7 +12,7 @@ from layernorm import functional as F
 from layernorm.lab.analysis import networks, parallel
 from layernorm.lab.analysis.parallel import Group, Synchronized, in_threads
 from layernorm.lab.claims import Finding, adversary, claim
-from layernorm.lab.claims.checks import BATCH_NORM, LAYER_NORM, draw, held, worst
+from layernorm.lab.claims.checks import BATCH_NORM, LAYER_NORM, conditional, draw, held, worst
 
 SIZES = (5, 8, 6, 3)
 CASES, WORKERS = 12, 3  # to divide by three is not exact, unlike by two and four
@@ -146,27 +146,62 @@ def means(group: Group, x: Tensor) -> Tensor:
     return mean
 
 
+def missed(x: Tensor, mean: float, var: float, kurtosis: float) -> float:
+    """By how much the variance of a worker's means, over units, is off that of means of so many
+    independent cases, for 1 to 24 workers, over five standard errors."""
+    off = [0.0]
+    for n in (1, 2, 3, 4, 8, 24):
+        share = n / len(x)
+        allowed = 5 * ((2 + kurtosis * share) / x.shape[1]) ** 0.5
+        for found in in_threads(n, means, x):
+            square = float((found - mean).square().mean())
+            off.append(abs(square / (share * var) - 1) / allowed if var else float(square > 0))
+    return worst(*off)
+
+
+def resampled(values: Tensor, cases: int, units: int) -> tuple[Tensor, float, float, float]:
+    """A batch drawn from a few values, and their mean, variance and excess kurtosis."""
+    d = values - values.mean()
+    var = float(d.square().mean())
+    kurtosis = float((d / (var or 1.0) ** 0.5).pow(4).mean()) - 3
+    return values[torch.randint(len(values), (cases, units))], float(values.mean()), var, kurtosis
+
+
 @claim(
     id="statistics-of-shards-vary-more",
     statement="If a batch is spread over N workers that each use their own statistics, batch "
     "normalization acts as in batches N times smaller: the variance of its means is N times as "
     "large.",
-    rule="4000 normally distributed units, a batch of 64 cases over 1, 2, 4 and 8 workers: held "
-    "if the variance of a worker's means over the units is the number of workers over 64, to 12% "
-    "(five standard errors), for every number and worker; else refuted",
+    rule="4000 units, a batch of 48 cases over 1, 2, 3, 4, 8 and 24 workers. Asked of every "
+    "worker: the variance of its means over the units is the number of workers over 48 times that "
+    "of the values, to five standard errors, 11% for normal values. Refuted unless it is so for "
+    "normal values and for cases drawn from the adversary's rows of 64 numbers; held if, too, for "
+    "normal cases that depend on each other: copies of one shard, each unit's in sorted order, and "
+    "a whole data set of 48 cases; else conditional",
     # Mutant: statistics of the first two cases alone.
     sabotage=(BATCH_NORM, lambda x, mean, var, **options: _batch_norm(x[:2], mean, var, **options)),
 )
 def statistics_of_shards_vary_more() -> Finding:
-    x, ratios = draw(64, 4000), []
-    for n in (1, 2, 4, 8):
-        ratios += [64 / n * float(m.square().mean()) for m in in_threads(n, means, x)]
-    off = worst(*(abs(ratio - 1) for ratio in ratios))
-    return held(
-        off < 0.12,
-        f"For 1, 2, 4 and 8 workers the variance of a worker's means is "
-        f"{'' if off < 0.12 else 'not '}the number of workers over 64, to 12%.",
-        off=off,
+    normal = draw(48, 4000)
+    off = {"normal values": missed(normal, 0.0, 1.0, 0.0)}
+    for name, values in adversary.rows(64, huge=1e50).items():
+        off[name] = missed(*resampled(values[0], 48, 4000))
+    whole = draw(48)[torch.rand(48, 4000).argsort(0)]
+    dependent = {
+        "copies of one shard": normal[:2].repeat(24, 1),
+        "cases in sorted order": normal.sort(0).values,
+        "the whole data set": (whole - whole.mean(0)) / whole.std(0, correction=0),
+    }
+    broken = [name for name, x in dependent.items() if missed(x, 0.0, 1.0, 0.0) >= 1]
+    independent = [name for name, far in off.items() if not far < 1]
+    return conditional(
+        not independent,
+        not broken,
+        "the cases of a batch are drawn independently of each other",
+        f"For 1 to 24 workers the variance of a worker's means is the number of workers over 48 "
+        f"times that of the values, for normal values and {len(off) - 1} kinds of the adversary's; "
+        f"broken by {', '.join((*independent, *broken)) or 'none'}.",
+        off=worst(*off.values()),
     )
 
 
@@ -207,36 +242,40 @@ def synchronized_statistics_restore_the_batch() -> Finding:
     )
 
 
-def told(method: str, workers: int, sizes: list[int], shared: bool) -> parallel.Update:
+def told(method: str, workers: int, sizes: list[int], x: Tensor) -> parallel.Update:
     net = networks.mlp(sizes, method)
-    batch = torch.randn(CASES, sizes[0]), torch.randint(sizes[-1], (CASES,))
-    return in_threads(workers, parallel.update, net, *batch, shared)[0]
+    y = torch.randint(sizes[-1], (len(x),))
+    return in_threads(workers, parallel.update, net, x, y, method == "batch")[0]
 
 
 @claim(
     id="synchronizing-takes-two-collectives-a-layer",
     statement="One collective operation a layer forward and one backward, each of two numbers a "
     "unit, are enough to synchronize batch normalization; layer normalization takes none.",
-    rule="counted in networks of one to three hidden layers of 1 to 33 units, float32, 2 and 4 "
-    "workers: held if synchronized batch normalization hands 8 bytes a unit to one operation a "
-    "layer forward and to one backward, layer normalization nothing to any, and both the bytes of "
-    "all parameters to one more; else refuted. That it is enough, "
+    rule="counted in networks of one to three hidden layers of 1 to 33 units, float32, a random "
+    "batch over 2, 3, 4 and 12 workers, and for 8 units the adversary's batches over 3: "
+    "held if synchronized batch normalization hands 8 bytes a unit to one operation a layer "
+    "forward and to one backward, layer normalization nothing to any, and both the bytes of all "
+    "parameters to one more; else refuted. That it is enough, for the adversary's batches, too, "
     "synchronized-statistics-restore-the-batch decides",
     sabotage=("layernorm.lab.analysis.parallel.Synchronized", InTurn),
 )
 def synchronizing_takes_two_collectives_a_layer() -> Finding:
-    wrong, tried = [], 0
-    for hidden in ([1], [33], [8, 5], [7, 33, 2]):
-        for n in (2, 4):
-            sizes, bytes_ = [4, *hidden, 3], tuple(8 * h for h in hidden)
-            all_ = 4 * sum(p.numel() for p in networks.mlp(sizes, "layer").parameters())
-            synchronized, layer = (told(m, n, sizes, m == "batch") for m in ("batch", "layer"))
-            found = synchronized.forward, synchronized.backward[::-1], synchronized.averaging
-            none = layer.forward, layer.backward, layer.averaging
-            right = found == (bytes_, bytes_, (all_,)) and none == ((), (), (all_,))
-            wrong, tried = wrong + [sizes] * (not right), tried + 1
+    layers = [*([units] for units in (*adversary.SIZES, 33)), [8, 5], [7, 33, 2]]
+    tried = [(hidden, n, torch.randn(CASES, 4)) for hidden in layers for n in (2, 3, 4, CASES)]
+    hard = adversary.matrices(CASES, 4, huge=1e15).values()
+    wrong = []
+    for hidden, n, x in (*tried, *(([8], WORKERS, x.float()) for x in hard)):
+        sizes, bytes_ = [4, *hidden, 3], tuple(8 * h for h in hidden)
+        all_ = 4 * sum(p.numel() for p in networks.mlp(sizes, "layer").parameters())
+        synchronized, layer = (told(m, n, sizes, x) for m in ("batch", "layer"))
+        found = synchronized.forward, synchronized.backward[::-1], synchronized.averaging
+        none = layer.forward, layer.backward, layer.averaging
+        right = found == (bytes_, bytes_, (all_,)) and none == ((), (), (all_,))
+        wrong += [] if right else [hidden]
     return held(
         not wrong,
-        f"In {tried} networks the counts are {'not all ' if wrong else ''}one operation a layer "
-        "and direction, of 8 bytes a unit in float32, and none for layer normalization.",
+        f"In {len(tried)} networks with random batches and one with {len(hard)} of the adversary's "
+        f"the counts are {'not all ' if wrong else ''}one operation a layer and direction, of 8 "
+        "bytes a unit in float32, and none for layer normalization.",
     )

@@ -1,181 +1,75 @@
-"""Claims about transformers that chapter 21 decides without training: depth, range, attention.
+"""Claims about transformers that chapter 21 decides without training: range and attention.
 
-Those that need training are rows of the plan of the experiment `transformer`.
+Those on depth are in `chapter_21_depth.py`; those that need training are rows of the plan of the
+experiment `transformer`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
-import numpy as np
 import torch
+from torch import Tensor
 
 from layernorm import functional as F
-from layernorm.lab.analysis.statistics import Interval, interval
 from layernorm.lab.claims import Finding, adversary, claim
-from layernorm.lab.claims.checks import (
-    LAYER_NORM,
-    conditional,
-    draw,
-    held,
-    largest,
-    proved,
-    seeds,
-    worst,
-)
+from layernorm.lab.claims.checks import LAYER_NORM, conditional, draw, largest, proved, seeds, worst
+from layernorm.lab.data.characters import ALPHABET
 from layernorm.lab.experiments.transformer import untrained as transformers
+from layernorm.lab.experiments.transformer.model import Transformer
 
 BRANCH = "layernorm.lab.experiments.transformer.model.Branch.forward"
-BUILD = "layernorm.lab.experiments.transformer.untrained.build"
-_build = transformers.build  # what a mutant is made of
-CLOSE = 0.15  # to theory, for an exponent of depth
-ADVERSE = {"embedding_std": 10.0}  # a stream that starts ten times as large
-RULE = (
-    "untrained networks of 48 units, 2 to 32 blocks, five seeds, a power of depth fitted to each; "
-    "95% intervals of its exponent"
-)
-ALSO = f"{RULE}; the adversary: embeddings ten times as large"
-TERMS = "the blocks' terms, and not the embeddings, make most of the residual stream"
+PERI = 24  # blocks
 
 
-def plain(branch, x):
-    """Mutant: the residual stream without any norm."""
-    return x + branch.f(x)
+@torch.no_grad()
+def overflow(model: Transformer, text: Tensor, table: Tensor | None = None) -> str:
+    """Where a network in half precision first is not finite: in what a "block" computes before a
+    second norm, in the "stream", or, as an empty string, nowhere."""
+    x, given = model.embed(text) if table is None else table.half()[text], []
+    for branch in model.branches if x.isfinite().all() else ():
+        hook = branch.f.register_forward_hook(lambda _, __, y: given.append(y))
+        x = branch(x)
+        hook.remove()
+        if not given.pop().isfinite().all():
+            return "block"
+        if not x.isfinite().all():
+            break
+    return "" if x.isfinite().all() else "stream"
 
 
-def exponents(arm: str, what: str, **options) -> np.ndarray:
-    """The power of depth of each of five networks."""
-    return transformers.exponents(transformers.over_depth(arm, seeds=seeds(5), **options)[what])
+def enlarged(arm: str, seed: int) -> list[str]:
+    """The same for matrices of the blocks 1, 10, 100, 1,000 and 10,000 times as large."""
+    model, text = transformers.build(arm, PERI, seed)
+    found, half = [], model.half()
+    for _ in range(5):
+        found.append(overflow(half, text))
+        for branch in half.branches:
+            for weight in (p for p in branch.f.parameters() if p.dim() == 2):
+                weight.data *= 10
+    return found
 
 
-def fitted(arm: str, what: str, **options) -> Interval:
-    return interval(exponents(arm, what, **options))
-
-
-def about(found: Interval, exponent: float) -> bool:
-    """Tell whether an interval lies near a theory's exponent."""
-    return exponent - CLOSE < found.low and found.high < exponent + CLOSE
-
-
-def said(found: Interval) -> str:
-    return f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]"
-
-
-@claim(
-    id="last-gradient-shrinks-with-depth-if-norms-come-first",
-    statement="At the start of a transformer that normalizes before each block, the gradient of "
-    "the last layer falls as the inverse root of the depth (Xiong et al. 2020).",
-    rule=f"{ALSO}; held if the interval lies within {CLOSE} of -1/2, conditional if not for the "
-    "adversary, else refuted",
-    sabotage=(BRANCH, plain),
-)
-def last_gradient_pre() -> Finding:
-    found, large = fitted("layer", "last"), fitted("layer", "last", **ADVERSE)
-    return conditional(
-        about(found, -0.5),
-        about(large, -0.5),
-        TERMS,
-        f"The exponent of depth is {said(found)}; with embeddings ten times as large "
-        f"{said(large)}.",
-        exponent=found.mean,
-        large=large.mean,
-    )
-
-
-@claim(
-    id="last-gradient-ignores-depth-if-norms-come-last",
-    statement="At the start of a transformer that normalizes after each block, the gradient of the "
-    "last layer is equally large at any depth (Xiong et al. 2020).",
-    rule=f"{ALSO}; held if both intervals lie within {CLOSE} of 0, else refuted",
-    # Mutant: norms come first.
-    sabotage=(BRANCH, lambda branch, x: x + branch.f(branch.norm(x))),
-)
-def last_gradient_post() -> Finding:
-    found, large = fitted("post", "last"), fitted("post", "last", **ADVERSE)
-    return held(
-        about(found, 0.0) and about(large, 0.0),
-        f"The exponent of depth is {said(found)}; with embeddings ten times as large "
-        f"{said(large)}; up to {CLOSE} counts as equally large.",
-        exponent=found.mean,
-        large=large.mean,
-    )
-
-
-@claim(
-    id="stream-grows-exponentially-if-norms-come-first",
-    statement="Before training, the variance of the residual stream grows exponentially with "
-    "depth if norms stand before each block (Sun et al. 2025 do not restrict it to the start).",
-    rule=f"{RULE}, at 48 and at 32 units, and, the adversary, at 48 with embeddings a tenth as "
-    "large, which hide no growth; from 8 to 32 blocks the variance's logarithm grows four times as "
-    "much as from 2 to 8 if it grows exponentially, as much if as a power; held if the interval of "
-    "this ratio lies above 2.5 in all three, else refuted",
-    # Mutant: no norms, and larger terms.
-    sabotage=(BRANCH, lambda branch, x: x + 3 * branch.f(x)),
-)
-def stream_pre() -> Finding:
-    seen = [
-        transformers.over_depth("layer", seeds=seeds(5), **options)["stream"]
-        for options in ({"hidden": 48}, {"hidden": 32}, {"embedding_std": 0.1})
-    ]
-    growth = [np.diff(np.log(one[:, ::2])) for one in seen]
-    ratios = [interval(one[:, 1] / one[:, 0]) for one in growth]
-    found = interval(transformers.exponents(seen[0]))
-    return held(
-        all(one.low > 2.5 for one in ratios),
-        f"The ratio is {said(ratios[0])} with 48 units, {said(ratios[1])} with 32, and "
-        f"{said(ratios[2])} with embeddings a tenth as large; a power of depth gives 1, an "
-        f"exponential 4. With 48 units the variance grows as the power {said(found)} of depth.",
-        ratio=ratios[0].mean,
-        exponent=found.mean,
-    )
-
-
-@claim(
-    id="layernorm-scaling-slows-the-stream",
-    statement="LayerNorm scaling makes the residual stream grow more slowly with depth (Sun et al. "
-    "2025).",
-    rule=f"{ALSO}; held if the interval of the difference of exponents, scaling less plain "
-    "Pre-LN, paired by seed, lies below -0.25, conditional if not for the adversary, else refuted",
-    sabotage=(BRANCH, lambda branch, x: x + branch.f(branch.norm(x))),
-)
-def scaling_stream() -> Finding:
-    pair, large = (
-        [exponents(arm, "stream", **options) for arm in ("layer/scaling", "layer")]
-        for options in ({}, ADVERSE)
-    )
-    found, other = (interval(one[0] - one[1]) for one in (pair, large))
-    return conditional(
-        found.high < -0.25,
-        other.high < -0.25,
-        TERMS,
-        f"The exponents are {np.mean(pair[0]):.2f} and {np.mean(pair[1]):.2f}, the difference "
-        f"{said(found)}; with embeddings ten times as large {said(other)}.",
-        difference=found.mean,
-        large=other.mean,
-    )
-
-
-@claim(
-    id="a-scaled-start-keeps-the-stream-and-the-gradients",
-    statement="Dividing the initial residual matrices by √(2L) does before training what LayerNorm "
-    "scaling is meant to do, and also keeps the last layer's gradient equally large at any depth.",
-    rule=f"{ALSO}; held if the interval of the stream's exponent lies below that under LayerNorm "
-    f"scaling, and that of the last gradient within {CLOSE} of 0, and if, for the adversary, under "
-    f"which neither stream grows, both lie within {CLOSE} of 0; else refuted",
-    # Mutant: the scaled start is undone.
-    sabotage=(BUILD, lambda arm, *given, **options: _build("layer", *given, **options)),
-)
-def scaled_start() -> Finding:
-    stream, other = (fitted(arm, "stream") for arm in ("layer/scaled", "layer/scaling"))
-    last = fitted("layer/scaled", "last")
-    large = [fitted("layer/scaled", what, **ADVERSE) for what in ("stream", "last")]
-    return held(
-        stream.high < other.low and all(about(one, 0.0) for one in (last, *large)),
-        f"Stream {said(stream)} against {said(other)} under LayerNorm scaling; last gradient "
-        f"{said(last)}. With embeddings ten times as large {said(large[0])} and {said(large[1])}.",
-        stream=stream.mean,
-        last=last.mean,
-    )
+def hard_on_peri(seed: int) -> Iterator[tuple[str, str, bool]]:
+    """Where the adversary's embeddings, gains and matrices make Peri-LN overflow, and whether the
+    embeddings leave room and the gains are 1."""
+    model, text = transformers.build("peri", PERI, seed)
+    model, text, most = model.half(), text[:1], torch.finfo(torch.float16).max
+    edge = {"near the edge": adversary.matrices(len(ALPHABET), 48, huge=6.5e4)["huge"]}
+    for name, x in (adversary.matrices(len(ALPHABET), 48, huge=1e5) | edge).items():
+        room = bool(x.abs().max() + 2 * PERI * 48**0.5 < most)
+        yield f"embeddings: {name}", overflow(model, text, x), room
+    gains = adversary.rows(48, huge=1e4, mean=1e3)
+    for name, gain in (gains | {"one": torch.ones(1, 48)}).items():  # last
+        for branch in model.branches:
+            if branch.norm_out is not None:
+                branch.norm_out.weight.data.copy_(gain[0])
+        yield f"gains: {name}", overflow(model, text), name == "one"
+    for name in adversary.matrices(1, 1):
+        for weight in (p.data for p in model.branches.parameters() if p.dim() == 2):
+            weight.copy_(adversary.matrices(*weight.shape, huge=1e4)[name])
+        yield f"matrices: {name}", overflow(model, text), True
 
 
 @claim(
@@ -183,29 +77,33 @@ def scaled_start() -> Finding:
     statement="If each block's function has norms before and after it, the residual stream stays "
     "in the range of half precision whatever the size of the weights; if it has norms before it "
     "only, the stream does not (Kim et al. 2025).",
-    rule="24 blocks at gain 1, computed in float16, five seeds, matrices of the blocks 1, 10, 100, "
-    "1,000 and 10,000 times as large: refuted unless under Peri-LN the stream is finite to 100 "
-    "times, and under Pre-LN to 10 and not at 100; held if under Peri-LN it is finite at all; else "
-    "conditional. In float64 the evidence says how large Peri-LN's stream is",
+    rule="24 blocks of 48 units at gain 1, computed in float16, five seeds, matrices of the blocks "
+    "1, 10, 100, 1,000 and 10,000 times as large; under Peri-LN also the adversary's embeddings up "
+    "to 65,000 and 100,000, its rows up to 10,000 as gains and its matrices up to 10,000 in all "
+    "blocks. Refuted unless under Peri-LN the stream is finite to 100 times and wherever the "
+    "condition is met, and under Pre-LN to 10 and not at 100; held if under Peri-LN it is finite "
+    "everywhere; else conditional. In float64 the evidence says how large Peri-LN's stream is",
     sabotage=(BRANCH, lambda branch, x: x + branch.f(branch.norm(x))),
 )
 def peri_overflow() -> Finding:
-    def finite(arm: str, *scales: float) -> bool:
-        return not any(transformers.overflows(arm, s, seed=k) for s in scales for k in drawn)
-
-    drawn, large = seeds(5), (1e3, 1e4)
-    never = all(transformers.overflows("layer", 100.0, seed=k) for k in drawn)
-    beyond, kept = finite("peri", *large), finite("peri", 1.0, 10.0, 100.0)
-    stream = worst(*(transformers.largest("peri", s, seed=drawn[0]) for s in large))
+    drawn, hard = seeds(5), [*hard_on_peri(seeds(1)[0])]
+    peri, pre = ([enlarged(arm, seed) for seed in drawn] for arm in ("peri", "layer"))
+    never = all(one[2] for one in pre)
+    kept, beyond = not any(map(any, (one[:3] for one in peri))), not any(map(any, peri))
+    broken = [name for name, where, _ in hard if where]
+    inside = [name for name, where, meets in hard if meets and where == "stream"]
+    stream = worst(*(transformers.largest("peri", s, seed=drawn[0]) for s in (1e3, 1e4)))
     return conditional(
-        kept and finite("layer", 1.0, 10.0) and never,
-        beyond,
-        "what a block computes before its second norm stays in range, too",
+        kept and not any(map(any, (one[:2] for one in pre))) and never and not inside,
+        beyond and not broken,
+        "gains are 1, the largest embedding plus 2L√H is in range, and what a block "
+        "computes before its second norm stays in range, too",
         "With matrices 100 times as large the stream of Pre-LN "
         f"{'overflows' if never else 'need not overflow'} and that of Peri-LN "
         f"{'does not' if kept else 'may'}; with matrices 1,000 times as large that of Peri-LN is "
         f"{'finite' if beyond else 'not finite either'}, although its own numbers are at most "
-        f"{stream:.0f}.",
+        f"{stream:.0f}. Of {len(hard)} embeddings, gains and matrices of the adversary "
+        f"{', '.join(broken) or 'none'} make Peri-LN overflow.",
         stream=stream,
     )
 
@@ -241,39 +139,75 @@ def qk_bound() -> Finding:
     )
 
 
+def unselectable(states: Tensor, matrix: Tensor, eps: float = 0.0, norm: bool = True) -> int:
+    """How many keys, a matrix times normalized states, no query prefers: by linear programs."""
+    x = F.layer_norm(states, states.shape[1:], eps=eps) if norm else states
+    return int(transformers.unselectable(x @ matrix).sum())
+
+
+def lead(states: Tensor, matrix: Tensor, eps: Tensor) -> float | Tensor:
+    """By how much another key can beat a key whose query is made from itself, over the number of
+    units; if one can, how many keys are unselectable."""
+    x, units = F.layer_norm(states, states.shape[1:], eps=eps.item()), states.shape[1]
+    keys = x @ matrix
+    if not keys.isfinite().all() or not keys.std() > 1e-12 * matrix.abs().max():
+        return math.inf
+    logits = x @ torch.linalg.pinv(matrix - matrix.mean(0)).T @ keys.T
+    others = (logits - logits.diagonal()[:, None])[~torch.eye(len(x), dtype=torch.bool)]
+    most = others.max() / units
+    return most if most < -1e-9 else unselectable(states, matrix, eps.item()) or -1.0
+
+
+def distinct(states: Tensor, matrix: Tensor, eps: Tensor) -> bool:
+    """Tell whether eps is 0, normalized states exist and differ, and the matrix keeps it so."""
+    if eps != 0 or not adversary.varies(states):
+        return False
+    x = states - states.mean(1, keepdim=True)
+    x = x / x.abs().amax(1, keepdim=True)  # no square overflows
+    x = x / x.norm(dim=1, keepdim=True)
+    rank = torch.linalg.matrix_rank(matrix - matrix.mean(0), rtol=1e-6)
+    alike = (x @ x.T)[~torch.eye(len(x), dtype=torch.bool)].max()
+    return bool(alike < 1 - 1e-6 and rank == x.shape[1] - 1)
+
+
 @claim(
     id="layer-norm-leaves-no-key-unselectable",
     statement="Layer normalization leaves no key unselectable: any key can get the largest logit "
     "of some query (Brody et al. 2023).",
-    rule="linear programs, exact: 64 random keys of 4 numbers, five seeds. Refuted unless "
-    "layer-normalized ones are all selectable with eps = 0, also after a matrix to 3 numbers, "
-    "which loses the direction of the ones alone; held if also after one to 2 numbers (heads have "
-    "fewer) and with eps = 1; else conditional. The evidence counts keys without a norm, too",
+    rule="a key is selectable if it has the largest logit, by 1e-9 of the number of units, under "
+    "the query that layer normalization of its own state suggests, or else by a linear program, "
+    "exact. 10 draws of 64 states of 4 units, with a matrix to 4 numbers or to 3, which loses the "
+    "direction of the ones alone; a climb, an ascent; the adversary's states of 1 to 4 units and "
+    "its matrices, eps = 1, and a matrix to 2 numbers, as heads have fewer: held if all keys are "
+    "selectable, conditional if only cases that miss the condition break it, else refuted. The "
+    "evidence counts keys without a norm, too",
     sabotage=(LAYER_NORM, lambda x, *_, **__: x - x.mean(-1, keepdim=True)),
 )
 def unselectable_keys() -> Finding:
-    def lost(norm, size: int) -> int:
-        drawn = (transformers.keys(norm, size=size, seed=seed) for seed in seeds(5))
-        return sum(int(transformers.unselectable(k).sum()) for k in drawn)
-
-    def layer(x, eps=0.0):
-        return F.layer_norm(x, (4,), eps=eps)
-
-    whole, three, two = (lost(layer, size) for size in (4, 3, 2))
-    inside, without = lost(lambda x: layer(x, 1.0), 4), lost(lambda x: x, 4)
-    return conditional(
-        whole == three == 0,
-        two == inside == 0,
-        "eps = 0, no two normalized keys agree, and the key matrix loses no direction in which "
-        "they differ: H − 1 numbers are enough, and heads have fewer",
-        f"Of 320 keys, {whole} are unselectable with layer normalization, {without} without. With "
-        f"it {three} are if a matrix leaves 3 of the 4 numbers, {two} if it leaves 2, and {inside} "
-        "with eps = 1.",
-        whole=whole,
-        three=three,
-        two=two,
-        eps_1=inside,
-        without=without,
+    states, to_two, zero = draw(64, 4), draw(4, 2), torch.zeros(())
+    eye, one = torch.eye(4).double(), torch.ones(())
+    cases = {"eps = 1": (states, eye, one), "to 2 numbers": (states, to_two, zero)}
+    cases["states: small spread"] = (1e6 + draw(8, 4), draw(4, 4), zero)
+    cases["states: rows"] = (torch.cat([*adversary.rows(4).values()]), draw(4, 4), zero)
+    for units in (*adversary.SIZES, 4):
+        for name, x in adversary.matrices(4, units).items():
+            cases[f"states: {name} (H = {units})"] = (x, draw(units, units), zero)
+    for name, matrix in adversary.matrices(4, 4).items():
+        cases[f"matrix: {name}"] = (states[:8], matrix, zero)
+    counts = [unselectable(states, *how) for how in ((eye, 0.0, False), (to_two,), (eye, 1.0))]
+    return adversary.searched(
+        -1e-9,
+        f"Of 64 random keys {counts[0]} are unselectable without a norm; with it {counts[1]} are "
+        f"after a matrix to 2 numbers, {counts[2]} with eps = 1.",
+        lead,
+        [(draw(64, 4), draw(4, size), zero) for size in (4, 3) for _ in range(5)],
+        cases,
+        (
+            "eps = 0, the units of no state all agree, no two normalized keys agree, and the key "
+            "matrix loses no direction in which they differ: H − 1 numbers are enough, and heads "
+            "have fewer",
+            distinct,
+        ),
     )
 
 

@@ -16,6 +16,7 @@ from layernorm.lab.experiments.contrasts import SHARED, Comparison, Comparisons,
 from layernorm.lab.experiments.judged import DEPENDS, INCONCLUSIVE, SUPPORTED, Judged, together
 from layernorm.lab.experiments.report import recorded, share
 
+WIDTH = "half-width / margin"  # the plans ask for at most `compare.NARROW`
 SAYS = {
     "better": "lower by more than the margin",
     "not worse": "not higher by more than the margin",
@@ -96,6 +97,7 @@ def table_row(name: str, one: Judged, found: Verdicts, *, alone: bool) -> dict[s
         "n": str(shown.n) if shown else "",
         "interval": f"{shown:.3g}" if shown else "",
         "margin": str(one.row.margin),
+        WIDTH: f"{(shown.high - shown.low) / 2 / one.row.margin.size:.2f}" if shown else "",
         "verdict": "" if alone or one.verdict == EXPLORATORY else one.verdict,
         "same verdict for margins": one.reach(),
         "possible": one.possible(),

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layernorm.lab.claims import VERDICTS, Claim, Decided, Finding, sources
+from layernorm.lab.claims.experiments import WIDTH
 from layernorm.lab.claims.pages import SIDE_PATHS, on_side_paths
 from layernorm.lab.claims.render import row
 from layernorm.lab.claims.schema import EXPLORATORY, NOT_YET_TESTED
+from layernorm.lab.experiments.compare import NARROW
 
 if TYPE_CHECKING:
     import pandas
@@ -74,6 +76,25 @@ def counts(decided: Decided) -> pandas.DataFrame:
     present = [verdict for verdict in ORDER if verdict in table.index]
     table = table.reindex(present).rename_axis(index=None, columns=None)
     return table.assign(all=table.sum(axis=1))
+
+
+def power(decided: Decided) -> pandas.DataFrame:
+    """How narrow the intervals of judged comparisons came out, by experiment: their number, of how
+    many the half-width is at most what the plans ask for and at most the margin, and the median."""
+    import pandas
+
+    widths: dict[str, dict[str, float]] = {}
+    for claim, finding in decided:
+        for shown in finding.table if finding.verdict != EXPLORATORY else ():
+            if width := shown.get(WIDTH):
+                of_runs = widths.setdefault(claim.runs.removesuffix("-standard"), {})
+                of_runs[shown["comparison"]] = float(width)
+    rows = {}
+    for runs, found in sorted(widths.items()):
+        each = pandas.Series(found)
+        narrow = {f"at most {bound:g}": (each <= bound).sum() for bound in (NARROW, 1)}
+        rows[runs] = {"comparisons": len(each), **narrow, "median": f"{each.median():.2f}"}
+    return pandas.DataFrame.from_dict(rows, orient="index")
 
 
 def errata(decided: Decided, source: str, *verdicts: str) -> Decided:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from layernorm.lab.claims import sources
 from layernorm.lab.claims.schema import CHAPTERS, KINDS, NOT_YET_TESTED, Claim, ClaimError, Finding
+from layernorm.lab.experiments.checkpoint import seeded
 from layernorm.lab.records import published_only
 
 FOLDER = str(Path(__file__).parent)
@@ -120,19 +119,12 @@ def select(chapter: str | None = None, kind: str | None = None) -> tuple[Claim, 
 @contextmanager
 def _same_start(seed: int = 0) -> Iterator[None]:
     """Fixed seeds and gradients on; puts back every global state a check may have changed."""
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
     dtype = torch.get_default_dtype()
-    torch.default_generator.manual_seed(seed)  # the CPU's alone: a GPU's state stays as it is
-    np.random.seed(seed)  # noqa: NPY002
-    random.seed(seed)
-    try:
-        with torch.enable_grad():
+    try:  # of the generators the CPU's alone: a GPU's state stays as it is
+        with seeded(seed, torch.device("cpu")), torch.enable_grad():
             yield
     finally:
         torch.set_default_dtype(dtype)
-        torch.set_rng_state(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
-        random.setstate(states[2])
 
 
 def decide(id: str, seed: int = 0) -> Finding:

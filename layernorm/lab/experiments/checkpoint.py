@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import random
 import shutil
 import sys
 import tempfile
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,26 +17,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from layernorm.lab.records import files
+
 
 def write(path: Path, state: dict[str, Any]) -> None:
-    """Puts the state in place of an earlier one: temporary name, fsync, rename. Its hash leads,
-    and it names the run that it is of, whose key the file is called after.
-
-    Raises `OSError` (a full disk, no permission): the earlier one is then still there, whole.
-    """
+    """Puts the state in place of an earlier one, as `files.write_bytes`. Its hash leads, and it
+    names the run that it is of, whose key the file is called after."""
     buffer = io.BytesIO()
     torch.save({**state, "run": path.stem}, buffer)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(hashlib.sha256(buffer.getbuffer()).digest())
-            file.write(buffer.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    archive = buffer.getbuffer()
+    files.write_bytes(path, hashlib.sha256(archive).digest(), archive)
 
 
 def sweep_up(path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from layernorm.lab import records
 from layernorm.lab.experiments.contrasts import Comparisons
 from layernorm.lab.experiments.options import CommonOptions, make
+from layernorm.lab.nearest import hint
 
 TUNING_SEED = 1000  # used for nothing else
 TWO_STAGES: dict[str, Any] = {  # seeds of a plan whose first ten say how many follow
@@ -72,8 +72,8 @@ class Original:
     """The paper's own experiment, for the box at the head of its chapter.
 
     `updates`: of a run, on batches of `batch_size`, or that they are not said, and where. `ours`:
-    our data. `shown`: the options that describe our setup. `rows`: the comparisons that answer the
-    claim. `by`: whose experiment it is, where it is not the paper's.
+    our data. `shown`: our setup, with the options in braces. `rows`: the comparisons that answer
+    the claim. `by`: whose experiment it is, where it is not the paper's.
     """
 
     claim: str
@@ -83,7 +83,7 @@ class Original:
     updates: int | str
     seeds: str
     result: str
-    shown: tuple[str, ...]
+    shown: str
     rows: tuple[str, ...]
     batch_size: int | None = None
     by: str = "the paper"
@@ -237,6 +237,4 @@ def known(what: str, name: str, there: Mapping[str, Any]) -> str:
     """The name, if it is there; else `ValueError` with the nearest one."""
     if name in there:
         return name
-    near = get_close_matches(name, there, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(there)}"
-    raise ValueError(f"unknown {what} {name!r}; {hint}")
+    raise ValueError(f"unknown {what} {name!r}; {hint(name, there)}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import reprlib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from layernorm.lab.nearest import hint
 
 Count = Annotated[int, Field(ge=1, le=10**9)]  # more takes years, or terabytes
 MOST_READINGS = 100_000
@@ -79,9 +80,7 @@ def make(kind: type[AnyOptions], values: Mapping[str, Any]) -> AnyOptions:
     """
     for name in values:
         if name not in kind.model_fields:
-            near = get_close_matches(name, kind.model_fields, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {list(kind.model_fields)}"
-            raise ValueError(f"unknown option {name!r}; {hint}")
+            raise ValueError(f"unknown option {name!r}; {hint(name, kind.model_fields)}")
     try:
         text = json.dumps(values)
     except (TypeError, RecursionError) as error:

@@ -108,7 +108,7 @@ def box(experiment: Experiment, arm: str = "layer") -> Box:
     rows = {
         "claim": (paper.claim, experiment.question),
         "data": (paper.data, paper.ours),
-        "setup": (paper.setup, ", ".join(f"{name} {ours[name]}" for name in paper.shown)),
+        "setup": (paper.setup, paper.shown.format(**ours)),
         "updates": (
             paper.updates if isinstance(paper.updates, str) else f"{paper.updates:,}",
             f"{options.updates:,}" + (f" ({made:.2%} of the paper's)" if made else ""),

@@ -55,7 +55,7 @@ class Progressed:
 def summary(
     experiment: Experiment, done: Progressed, diverged_at: int | None, final: dict[str, float]
 ) -> dict[str, Any]:
-    """A record's `result`, as `loop.train` documents it."""
+    """A record's `result`, as `train` documents it."""
     names = list(done.rows[0])
     curves = {
         name: {"step": done.steps, "value": [row[name] for row in done.rows]}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -23,6 +22,8 @@ from layernorm.lab.experiments.machine import device_of
 from layernorm.lab.experiments.planning import Sweep
 from layernorm.lab.experiments.run import deterministic, trainer_of
 from layernorm.lab.experiments.trainer import Trainer
+
+AT_ONCE = 12  # arms that are measured in turns
 
 
 def seconds_per_update(
@@ -61,13 +62,11 @@ def time_arms(
     *,
     threads: int = 1,
     device: str = "auto",
-    root: str | Path | None = None,
-    at_once: int = 12,
 ) -> dict[str, float]:
     """Measure the arms whose runs were not measured alone yet, and write it into their records,
     those of next best rates included: an update takes as long at any rate.
 
-    At most `at_once` arms are held in memory together. Returns seconds per update by arm.
+    At most `AT_ONCE` arms are held in memory together. Returns seconds per update by arm.
     """
     runs = [run for run in sweep.compared_runs(done) if not run.timing.get("alone")]
     configs = {}
@@ -77,13 +76,13 @@ def time_arms(
     torch.set_num_threads(threads)
     try:
         found: dict[str, float] = {}
-        for names in _parts(list(configs), at_once):
+        for names in _parts(list(configs), AT_ONCE):
             found |= seconds_per_update({name: configs[name] for name in names}, device)
     finally:
         torch.set_num_threads(before)
     for run in runs:
         timing = {**run.timing, "seconds_per_update": found[run.config["arm"]], "alone": 1}
-        records.save(replace(run, timing=timing), root)
+        records.save(replace(run, timing=timing))
     return found
 
 

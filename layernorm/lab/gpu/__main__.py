@@ -18,26 +18,30 @@ not measured again, what failed is tried again, last.
 What to run on a machine that is had for a quarter of an hour or more, in calls of at most ten
 minutes, one GPU; in brackets what it took on an H200 with 16 cores:
 
-    call 1   bench. In this order: the tests that need a GPU, side by side (35 s; at most a third of
-             the call); the kernels are compiled ahead, on all cores (40 s; likewise); layer
+    call 1   bench. In this order: the tests that need a GPU (35 s where all ran side by side; at
+             most a third of the call), now the norms' kernels and the loop over time in one kernel
+             before the others; the kernels are compiled ahead, on all cores (40 s; likewise); layer
              normalization, bfloat16, at four shapes, forward and backward, without torch's compiler
-             (20 s); LSTM and GRU against cuDNN's at the two shapes that are aimed for (100 s, most
-             of it for the float64 definition); all large shapes with RMS (a second each);
-             residuals; whole updates of the MLP and the LSTM, recurrent batch normalization among
-             them. These are the first numbers wanted. Then it widens: the same norms replayed from
-             graphs; small shapes; what backend="auto" may choose at (widths from 512, rows to
-             65,536).
+             (20 s); the same replayed from graphs, without the time of launching, beside copies of
+             the same size; training steps of LSTM and GRU against cuDNN's and their definitions at
+             the two shapes that are aimed for (100 s without the definitions' own time, most of it
+             for the gate in float64); whole updates of the MLP and the LSTM, recurrent batch
+             normalization among them; all large shapes with RMS (a second each); residuals. These
+             are the first numbers wanted. Then it widens: small shapes; what backend="auto" may
+             choose at (widths from 512, rows to 65,536).
     between  read gpu.tar.gz at home: what the tests say, and what is wrong or missed. If a kernel
              is wrong, mend it before the second call; its cases are measured again by themselves.
-    call 2   bench --from: what is left of the above, the other recurrent shapes and types, the
-             small network's updates, all methods, then the tables' grid.
+    call 2   bench --from: what is left of the above, then the recurrent layers between whose sizes
+             backend="auto" chooses (training, inference, TF32), the small network's updates, all
+             methods, torch.compile at four shapes, then the tables' grid.
     call 3   train --from, where there is more time: the experiments, profile standard, the shortest
              first, then paper. What a graph cannot hold is launched kernel by kernel, and says so.
-             Steps can be named: --steps mnist/paper convnet/cifar10 attentive_reader/paper. A run
-             of mnist/paper takes some seven seconds (0.25 ms an update), its plan some 15 minutes.
+             Steps can be named: --steps mnist/paper convnet/cifar10 attentive_reader/paper. By an
+             estimate of 0.25 ms an update, which no record backs yet, a run of mnist/paper takes
+             seven seconds and its plan 15 minutes.
 
-torch.compile comes last of all, with a profile of its own: a case of it takes as long as fifty
-others. A step that matters more now is named first: --steps residual choice.
+torch.compile has a profile of its own: a case of it takes as long as fifty others. Its larger
+shapes come last of all. A step that matters more now is named first: --steps residual choice.
 
 Each step runs in a process of its own, with a marker beside each case. An illegal access ends that
 process alone: the marker keeps which implementation did it, another process measures the others
@@ -46,7 +50,8 @@ time. At home:
 
     tar xzf gpu.tar.gz -C runs
     layernorm records add runs/bench_*              publishes
-    python -m layernorm.lab.benchmarks.speeds       writes the file that backend="auto" reads
+    python -m layernorm.lab.benchmarks.speeds       writes the file that backend="auto" reads;
+                                                    --drop: also if it loses entries by that
     make book                                       chapters 11 to 13 then have the numbers
 """
 

@@ -2,8 +2,8 @@
 time.
 
 A kernel is compiled in a second on one core and tested in a moment, so files are tested side by
-side, each by several processes where pytest-xdist is there. The file of programs that wait for each
-other comes last, alone.
+side, each by several processes where pytest-xdist is there. The norms' kernels come before them,
+alone, and then, alone as well, the programs that wait for each other, which might wait forever.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from layernorm.lab.records.files import write
 ROOT = Path(__file__).parents[3]
 FILES = (
     "tests/kernels/test_kernels.py",
+    "tests/recurrent/gpu/test_gpu_persistent.py",
     "tests/recurrent/gpu/test_gpu_operators.py",
     "tests/recurrent/gpu/test_gpu_graphs.py",
     "tests/kernels/test_operators.py",
@@ -31,9 +32,8 @@ FILES = (
     "tests/library/test_modules.py",
     "tests/lab/benchmarks/measure/test_timing.py",
     "tests/lab/gpu/test_graphs_on_a_gpu.py",
-    "tests/recurrent/gpu/test_gpu_persistent.py",
 )
-ALONE = FILES[-1:]  # programs that wait might wait forever
+ALONE = FILES[:2]
 LONGEST = 120.0  # seconds that one file may take
 PROCESSES = 3  # of one file
 Command = Callable[[str], Sequence[str]]
@@ -43,7 +43,8 @@ def command(file: str, spread: bool = find_spec("xdist") is not None) -> list[st
     """The command for a file of tests, by several processes if they are to be spread."""
     # pytest-benchmark, where it is there, warns of the processes, and warnings are errors
     without = ["-p", "no:cacheprovider", "-p", "no:benchmark"]
-    many = ["-n", str(PROCESSES)] if spread else []
+    count = max(PROCESSES, (os.cpu_count() or 1) // 2) if file == FILES[0] else PROCESSES
+    many = ["-n", str(count)] if spread else []
     return [sys.executable, "-m", "pytest", "-q", "-m", "gpu", *without, *many, file]
 
 
@@ -62,7 +63,9 @@ def carry_out(
     left = [file for file in files if not found.get(file, "").startswith("passed")]
     left.sort(key=lambda file: file in found)  # what was not tried comes first
     many = max(1, (os.cpu_count() or 1) // PROCESSES)
-    for some in ([f for f in left if f not in ALONE], [f for f in left if f in ALONE]):
+    first = [[file] for file in left if file in ALONE and file not in found]
+    again = [[file] for file in left if file in ALONE and file in found]
+    for some in (*first, [file for file in left if file not in ALONE], *again):
         commands = {file: command(file) for file in some}
         for done in parts.side_by_side(commands, many, until, LONGEST, ROOT):
             found[done.name] = said = _said(done)

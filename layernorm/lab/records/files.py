@@ -77,12 +77,20 @@ def save(record: Record, root: str | Path | None = None) -> Path:
 
 
 def write(target: Path, text: str) -> None:
-    """Puts a whole file in place at once: temporary name, fsync, rename."""
+    """As `write_bytes`, in UTF-8."""
+    write_bytes(target, text.encode())
+
+
+def write_bytes(target: Path, *parts: bytes | memoryview) -> None:
+    """Puts a whole file in place at once: temporary name, fsync, rename.
+
+    Raises `OSError` (a full disk, no permission): an earlier file is then still there, whole.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     try:
-        with temporary.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with temporary.open("xb") as file:
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)

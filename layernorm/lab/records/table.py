@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from layernorm.lab.nearest import hint
 from layernorm.lab.records.files import path, read, runs_folder
 from layernorm.lab.records.published import published
 from layernorm.lab.records.record import Record, RecordError
@@ -113,10 +113,8 @@ def load(name: str, profile: str | None = None, root: str | Path | None = None) 
     found = runs(name, profile, root)
     if not found:
         known = sorted({record.config["experiment"] for record in runs(root=root)})
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known) or 'none'}"
         of = name if profile is None else f"{name} in profile {profile!r}"
-        raise RecordError(f"there is no record of {of}; {hint}")
+        raise RecordError(f"there is no record of {of}; {hint(name, known)}")
     return tidy(found)
 
 
@@ -142,19 +140,17 @@ def tidy(found: Iterable[Record]) -> pandas.DataFrame:
     return pandas.DataFrame(columns).astype({"step": float, "seconds": float, "value": float})
 
 
-def staleness_banner(
-    source: str | pandas.DataFrame, profile: str | None = None, root: str | Path | None = None
-) -> str:
+def staleness_banner(source: str | pandas.DataFrame, profile: str | None = None) -> str:
     """One sentence if runs of an experiment (its name, or a table from `load`) are stale, else "".
 
     Never raises: a book is built from stale, missing and damaged records too, and says so.
     """
     try:
         if isinstance(source, str):
-            found = runs(source, profile, root)
+            found = runs(source, profile)
         else:
             pairs = source[["experiment", "profile"]].drop_duplicates().to_numpy()
-            found = [record for pair in pairs for record in runs(*pair, root)]
+            found = [record for pair in pairs for record in runs(*pair)]
         changed = [roots for record in found if (roots := stale(record))]
     except Exception as error:  # RecordError, OSError, and what nobody thought of
         return f"Records cannot be read: {error}."

@@ -1,13 +1,23 @@
 """Weights of PyTorch's own layers, and of its TorchScript example."""
 
 import re
+from collections.abc import Mapping
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from layernorm.recurrent.convert.loading import checked, like, load, state_of, taken
-from layernorm.recurrent.layers import LayerNormGRU, LayerNormLSTM, LayerNormRNN
+from layernorm.recurrent.gru_variants import LayerNormGRUVariant
+from layernorm.recurrent.layers import Layer, LayerNormGRU, LayerNormLSTM, LayerNormRNN
 
+_LAYERS = {nn.LSTM: LayerNormLSTM, nn.GRU: LayerNormGRU, nn.RNN: LayerNormRNN}
+_KINDS = {4: nn.LSTM, 3: nn.GRU, 1: nn.RNN}  # by the rows of a matrix, over the units
+_NAME = re.compile(r"(weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)_l(\d+)(|_reverse)")
+_NO_GRUS = {
+    "joint": "in its candidate the reset gate multiplies the input's term, too",
+    "per_gate": "it has no place for b_hn, which the reset gate multiplies",
+}
 _EXAMPLE = re.compile(r"(?:layers\.(\d+)\.)?(?:directions\.([01])\.)?(?:cell\.)?([^.]+(?:\.\w+)?)")
 _EXAMPLE_NAMES = {
     "weight_ih": "weight_ih",
@@ -21,9 +31,10 @@ _EXAMPLE_NAMES = {
 
 
 def from_torch(
-    module: nn.Module, *, variant: str = "paper", **options
-) -> LayerNormLSTM | LayerNormGRU | LayerNormRNN:
-    """The layer-normalized net with the weights of a `torch.nn.LSTM`, `GRU` or `RNN`.
+    source, *, variant: str = "paper", **options
+) -> LayerNormLSTM | LayerNormGRU | LayerNormGRUVariant | LayerNormRNN:
+    """The layer-normalized net with the weights of a `torch.nn.LSTM`, `GRU` or `RNN`, from the
+    module or its state dict.
 
     Copied: the weights, projections included, and the biases to where they stand in the equations:
     the LSTM's b_ih + b_hh to b; the GRU's likewise for r and z, b_in to b, and b_hn, which the
@@ -31,68 +42,150 @@ def from_torch(
     at 1 and the norms' other biases at 0, so the new net is another function than the old: what
     was a summed input's scale is now 1. Train it on, at first with a small learning rate.
 
+    A weight that is frozen (`requires_grad=False`) in the module stays so, and a bias of which both
+    parts are. The gains, and the biases of the LSTM's and GRU's norms, are new and are trained.
+
     Args:
-        module: the layer. Its settings (layers, directions, dropout, ...) are taken over.
-        variant: the LSTM's, as `LayerNormLSTM`'s.
-        options: eps, backend and learn_initial_state of the new layer.
+        source: the module, whose settings (layers, directions, dropout, ...) are taken over, or a
+            state dict of it alone, in which the names begin with weight_ and bias_. A subclass is
+            taken unless it has a `forward` of its own.
+        variant: the LSTM's, as `LayerNormLSTM`'s; of the GRU also "stacked", a
+            `LayerNormGRUVariant`. Without their norms "paper" and "stacked" are `torch.nn.GRU`;
+            "joint" and "per_gate" are not, and old weights do not fit them.
+        options: eps, backend and learn_initial_state of the new layer; for a state dict, which does
+            not hold them, also batch_first, dropout and the RNN's nonlinearity.
 
-    Raises: TypeError for another module or option; ValueError for a variant of a GRU or RNN.
+    Raises: TypeError for another module, another type of source, or another option; ValueError for
+    another variant, other keys, and shapes that do not fit together.
 
-    >>> new = from_torch(nn.LSTM(3, 5, num_layers=2))
-    >>> new
+    >>> from_torch(nn.LSTM(3, 5, num_layers=2))
     LayerNormLSTM(3, 5, num_layers=2)
+    >>> from_torch(nn.GRU(3, 5, bidirectional=True).state_dict(), batch_first=True)
+    LayerNormGRU(3, 5, batch_first=True, bidirectional=True)
     """
-    layers = {nn.LSTM: LayerNormLSTM, nn.GRU: LayerNormGRU, nn.RNN: LayerNormRNN}
+    of_state = isinstance(source, Mapping)
+    kind, settings, weights = _of_state(source) if of_state else _of_module(source)
+    unsaid = ["batch_first", "dropout", *["nonlinearity"] * (kind is nn.RNN)] if of_state else []
+    taken(options, "eps", "backend", "learn_initial_state", *unsaid)
+    made = _LAYERS[kind]
+    if kind is nn.LSTM:
+        settings["variant"] = variant
+    elif kind is nn.GRU and variant == "stacked":
+        made = LayerNormGRUVariant
+        settings["variant"] = variant
+    elif variant != "paper":
+        known = '"paper" or "stacked"' if kind is nn.GRU else '"paper"'
+        reason = f": {_NO_GRUS[variant]}" if kind is nn.GRU and variant in _NO_GRUS else ""
+        raise ValueError(
+            f"variant must be {known} for a torch.nn.{kind.__name__}, got {variant!r}{reason}"
+        )
+    new = made(**settings, **options, **like(weights["weight_ih_l0"]))
+    _copy(kind, weights, new)
+    return new if of_state else new.train(source.training)
+
+
+def _copy(kind: type[nn.Module], weights: dict[str, Tensor], new: Layer) -> None:
+    """Copy the weights into the new layer, and which of them are frozen."""
+    frozen = {n for n, w in weights.items() if isinstance(w, nn.Parameter) and not w.requires_grad}
+    state, weights = new.state_dict(), {name: w.detach() for name, w in weights.items()}
+    for name, value in weights.items():
+        if name.startswith("bias_hh"):
+            continue
+        target, sources = name, {name}
+        if name.startswith("bias_ih"):
+            layer = name.removeprefix("bias_ih")
+            other = weights[f"bias_hh{layer}"]
+            sources.add(f"bias_hh{layer}")
+            if kind is nn.GRU:
+                both = 2 * new.hidden_size
+                gates, inside = other.tensor_split([both])
+                other = torch.cat([gates, torch.zeros_like(inside)])
+                state[f"ln_hh_bias{layer}"][both:] = inside
+            elif kind is nn.RNN:
+                target = f"ln_bias{layer}"
+            value = value + other
+        state[target] = value
+        new.get_parameter(target).requires_grad_(not sources <= frozen)
+    new.load_state_dict(state)
+
+
+def _of_module(module) -> tuple[type[nn.Module], dict, dict[str, Tensor]]:
+    """The kind of torch's layer, its settings and parameters."""
     if isinstance(module, nn.Module) and nn.utils.parametrize.is_parametrized(module):
         raise TypeError(
-            "module is parametrized (by weight_norm, say): make its weights plain ones first, with "
+            "source is parametrized (by weight_norm, say): make its weights plain ones first, with "
             "torch.nn.utils.parametrize.remove_parametrizations"
         )
-    if others := sorted(
-        name for name, _ in module.named_parameters() if name.endswith(("_orig", "_g", "_v"))
-    ):
+    kind = next((kind for kind in _LAYERS if isinstance(module, kind)), None)
+    if kind is None:
         raise TypeError(
-            f"module has {others[0]} in place of a weight (pruned, or with an old-style norm of "
+            "source must be a torch.nn.LSTM, GRU or RNN, or the state dict of one, got "
+            f"{type(module).__name__}; for a cell, copy weight_ih and weight_hh"
+        )
+    if type(module).forward is not kind.forward:
+        raise TypeError(
+            f"source must compute as torch.nn.{kind.__name__}, but {type(module).__name__} has a "
+            "forward of its own; if you know that its weights fit, give source.state_dict()"
+        )
+    own = dict(module.named_parameters(recurse=False, remove_duplicate=False))
+    if others := sorted(n for n in own if _NAME.match(n) and n.endswith(("_orig", "_g", "_v"))):
+        raise TypeError(
+            f"source has {others[0]} in place of a weight (pruned, or with an old-style norm of "
             "its weights): make it plain first, with torch.nn.utils.prune.remove, "
             "remove_weight_norm or remove_spectral_norm"
         )
-    if type(module) not in layers:
-        raise TypeError(
-            f"module must be a torch.nn.LSTM, GRU or RNN, got {type(module).__name__}; for a cell, "
-            "copy weight_ih and weight_hh"
-        )
-    taken(options, "eps", "backend", "learn_initial_state")
-    settings = ["input_size", "hidden_size", "num_layers", "bias"]
-    settings += ["batch_first", "dropout", "bidirectional"]
-    if isinstance(module, nn.LSTM):
-        settings.append("proj_size")
-        options["variant"] = variant
-    elif variant != "paper":
+    names = ["input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout"]
+    names += {nn.LSTM: ["proj_size"], nn.RNN: ["nonlinearity"]}.get(kind, [])
+    settings = {name: getattr(module, name) for name in names}
+    settings["bidirectional"] = bool(module.bidirectional)  # torch takes any number
+    return kind, settings, {name: w for name, w in own.items() if _NAME.fullmatch(name)}
+
+
+def _of_state(source: Mapping[str, Tensor]) -> tuple[type[nn.Module], dict, dict[str, Tensor]]:
+    """The same, the kind and settings from the names and shapes."""
+    found = {name: _NAME.fullmatch(str(name)) for name in source}
+    if strange := [name for name, match in found.items() if not match]:
         raise ValueError(
-            f"variant is the LSTM's: a {type(module).__name__} has none, got {variant}"
+            f"source has the key {strange[0]}: it must be the state dict of one torch.nn.LSTM, GRU "
+            "or RNN, with the keys weight_ih_l0 and so on, without a prefix"
         )
-    elif isinstance(module, nn.RNN):
-        settings.append("nonlinearity")
-    options |= {name: getattr(module, name) for name in settings}
-    options["bidirectional"] = bool(module.bidirectional)  # torch takes any number
-    new = layers[type(module)](**options, **like(module.weight_ih_l0)).train(module.training)
-    source, state = module.state_dict(), new.state_dict()
-    for name, value in source.items():
-        if name.startswith("weight_"):
-            state[name] = value
-        elif name.startswith("bias_ih_"):
-            layer = name.removeprefix("bias_ih_")
-            b_ih, b_hh = value, source[f"bias_hh_{layer}"]
-            if isinstance(module, nn.GRU):
-                both = 2 * module.hidden_size
-                gates, inside = b_hh.tensor_split([both])
-                state[name] = b_ih + torch.cat([gates, torch.zeros_like(inside)])
-                state[f"ln_hh_bias_{layer}"][both:] = inside
-            else:
-                target = f"ln_bias_{layer}" if isinstance(module, nn.RNN) else name
-                state[target] = b_ih + b_hh
-    new.load_state_dict(state)
-    return new
+    layers = 1 + max((int(match[2]) for match in found.values()), default=0)
+    both = any(match[3] for match in found.values())
+    bias, projected = "bias_ih_l0" in source, "weight_hr_l0" in source
+    first = tuple(np.shape(source.get("weight_hh_l0", ())))
+    blocks = 4 if projected else first[0] // first[1] if len(first) == 2 and first[1] else 0
+    rows, out = f"{blocks if blocks > 1 else ''}H", "P" if projected else "H"
+    parts = {"weight_ih": f"{rows} I", "weight_hh": f"{rows} {out}"}
+    parts |= {"bias_ih": rows, "bias_hh": rows} if bias else {}
+    parts |= {"weight_hr": "P H"} if projected else {}
+    shapes = {
+        f"{part}_l{layer}{end}": f"{rows} {2 * both or ''}{out}"
+        if layer and part == "weight_ih"
+        else shape
+        for layer in range(layers)
+        for end in ("", "_reverse")[: 1 + both]
+        for part, shape in parts.items()
+    }
+    missing, rest = sorted(set(shapes) - set(source)), sorted(set(source) - set(shapes))
+    if missing or rest:
+        raise ValueError(
+            "source must have the same arrays for each layer and direction; missing: "
+            f"{', '.join(missing) or 'none'}; without their like: {', '.join(rest) or 'none'}"
+        )
+    if blocks not in _KINDS:
+        raise ValueError(
+            "weight_hh_l0 must have shape (4H, H), (3H, H) or (H, H), that of an LSTM, a GRU or an "
+            f"RNN, got {first}"
+        )
+    weights = checked(source, shapes)
+    settings = {
+        "input_size": weights["weight_ih_l0"].shape[1],
+        "hidden_size": len(weights["weight_ih_l0"]) // blocks,
+        "num_layers": layers, "bias": bias, "bidirectional": both,
+    }  # fmt: skip
+    if projected:
+        settings["proj_size"] = weights["weight_hh_l0"].shape[1]
+    return _KINDS[blocks], settings, weights
 
 
 def from_torchscript(source, *, eps: float = 1e-5, **options) -> LayerNormLSTM:

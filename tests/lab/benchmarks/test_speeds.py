@@ -2,15 +2,20 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 
 import pytest
+import torch
 
+from layernorm.kernels import speeds as library
 from layernorm.lab import records
 from layernorm.lab.benchmarks import speeds
 from layernorm.lab.benchmarks.measure import Row
 from layernorm.lab.benchmarks.measure.recording import record_of
+from layernorm.lab.benchmarks.recurrent.plan import gpu_plan
 
-GPU = "Made-up GPU"
+GPU, CPU = "Made-up GPU", torch.device("cpu")
+UNITS = (64, 96, 128, 200, 256, 400, 512, 768, 1024)
 
 
 def of_norm(arm="triton", high=0.8, mode="forward", shape=(16, 32, 2), **fields):
@@ -99,6 +104,59 @@ def test_a_recurrent_layer_is_told_relative_to_its_definition():
                      for row in (ours, definition))) == []  # fmt: skip
     none = {"ratio": None, "ratio_low": None, "ratio_high": None}
     assert entries(replace(ours, **none), replace(definition, **none)) == [entry(4.0, **told)]
+
+
+def found_for_layers(seconds):
+    """The entries where all that is planned for recurrent layers takes so long."""
+    rows = [
+        replace(row, options={**row.options, "machine": GPU}, error=0.1, seconds=s, p20=s, p80=s)
+        for case in gpu_plan()
+        for row, s in ((case.blank(n), seconds.get(n, 1.0)) for n in case.implementations)
+    ]
+    return speeds.entries([record_of(row, "cuda") for row in rows])
+
+
+FAST, SLOW = {"fused": 0.5, "persistent": 0.25}, {"fused": 2.0, "persistent": 4.0}
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(FAST, True), (SLOW, False)])
+def test_the_plan_decides_for_recurrent_layers_of_usual_sizes(seconds, expected, monkeypatch):
+    """In training and inference, also where a graph may meet any number of rows."""
+    made = found_for_layers(seconds)
+    monkeypatch.setattr(library, "entries", lambda: made)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: GPU)
+    library.ratios.cache_clear()
+    kinds = [(kind, dtype) for kind in ("lstm", "gru") for dtype in ("bfloat16", "float32")]
+    kinds += [("lstm_persistent", "bfloat16"), ("gru_persistent", "bfloat16")]
+    for (kind, dtype), gradient in product(kinds, (True, False)):
+        number = getattr(torch, dtype)
+        known = library.ratios(kind, GPU, dtype, gradient)
+        assert all(len(known[units]) == 3 for units in (64, 128, 256, 512, 1024))
+        for units, rows in product(UNITS, (40, 640, 6400, 50_176, None)):
+            case = (kind, CPU, number, gradient, rows, units)
+            assert library.faster(*case) is expected, case
+    library.ratios.cache_clear()
+
+
+def test_entries_of_a_gpu_are_not_lost_unless_that_is_asked_for(tmp_path, monkeypatch, capsys):
+    """Where its records are stale, or some of it was measured anew."""
+    kept = [of_norm(), of_norm(shape=(16, 128))]
+    of_torch = [replace(row, implementation="torch") for row in kept]
+    found = [record_of(row, "trial") for row in (*kept, *of_torch)]
+    file = tmp_path / "speeds.json"
+    monkeypatch.setattr(records, "runs", lambda: found)
+    speeds.main([str(file)])
+    before = file.read_text()
+    monkeypatch.setattr(records, "runs", lambda: found[::2])
+    with pytest.raises(SystemExit, match=f"left as it is.* gives 1 of {GPU}: .* stale or gone"):
+        speeds.main([str(file)])
+    monkeypatch.setattr(records, "stale", lambda record: ["layernorm.kernels"])
+    with pytest.raises(SystemExit, match=f"2 of {GPU}"):
+        speeds.main([str(file)])
+    assert file.read_text() == before
+    speeds.main([str(file), "--drop"])
+    assert json.loads(file.read_text())["entries"] == []
+    assert "0 entries" in capsys.readouterr().out
 
 
 def test_the_file_has_an_entry_a_line(tmp_path, monkeypatch):

@@ -85,7 +85,7 @@ def test_bytes_are_asked_for_by_programs_and_different_in_a_launch():
 def test_a_version_has_a_row_with_the_predicted_trips(monkeypatch):
     table = trials(monkeypatch, (4 * 48, 4 * 36))
     row = table.forward("right", right, 48, 36).loc["right"]
-    assert (row.asked, row.different, row[versions.SHARE]) == (2.0, 1.5, versions.NOT_YET)
+    assert (row.asked, row.distinct, row[versions.SHARE]) == (2.0, 1.5, versions.NOT_YET)
     assert float(row.error) < float(row.allowed)
     assert table.backward("right", gradients, 48, 36).loc["right"].asked == 2.0
     assert table.moved == {"right": (2.0, 1.5)}

@@ -119,6 +119,15 @@ def test_arms_are_run_with_fresh_seeds_at_the_published_rates(toy, compared):
     assert again == answer
 
 
+def test_as_many_runs_are_made_as_a_comparison_has_published_ones(toy, compared, monkeypatch):
+    """Not as many as the plan may ask for, or as one of its arms has for other comparisons."""
+    arms = ["none"] * 4 + ["layer"] * 3
+    there = [SimpleNamespace(config={"arm": arm, "seed": n}) for n, arm in enumerate(arms)]
+    monkeypatch.setattr(challenge, "published_runs", lambda experiment, profile: there)
+    answer = challenge.challenge(compared.id, root=toy / "fresh", workers=ThreadPoolExecutor(1))
+    assert answer.seeds == (2_000_000, 2_000_001, 2_000_002)
+
+
 def test_a_seed_of_the_tuning_is_not_fresh(toy, compared):
     with pytest.raises(ValueError, match="seed 1000 chooses the learning rates"):
         challenge.challenge(compared.id, (1000, 1001), root=toy)

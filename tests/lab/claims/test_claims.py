@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from layernorm.lab import claims
-from layernorm.lab.claims import CHAPTERS, KINDS, VERDICTS, Claim, ClaimError, Finding
+from layernorm.lab.claims import CHAPTERS, KINDS, VERDICTS, Claim, ClaimError, Finding, adversary
 from layernorm.lab.claims import registry as registry_module
 from layernorm.lab.claims.render import _BADGES, Decided
 from layernorm.lab.claims.verdicts import Stored
+from layernorm.lab.records import staleness
 
 REGISTERED = claims.all()
 STORED = Stored()
@@ -75,6 +76,15 @@ def test_can_fail(claim):
     with mock.patch(*claim.sabotage):
         after = claims.decide(claim.id)  # raises if the mutant makes the check raise
     assert after.verdict != before.verdict, f"{claim.id} does not notice its sabotage"
+
+
+@pytest.mark.parametrize("claim", [c for c in PROVABLE if c.kind == "property"], ids=by_id)
+def test_a_property_meets_the_adversary(claim):
+    """Unless it is refuted, for which any case will do."""
+    name = claim.check.__module__, claim.check.__qualname__
+    reached = staleness.code().reach([name]).definitions
+    met = any(module == adversary.__name__ for module, _ in reached)
+    assert met or STORED.finding(claim).verdict == "refuted"
 
 
 # What may be declared

@@ -1,6 +1,7 @@
 """The claims of experiments: each verdict that a claim can have, on made-up runs of its arms."""
 
 import math
+from dataclasses import replace
 from inspect import getclosurevars, unwrap
 from itertools import product
 
@@ -10,6 +11,7 @@ import pytest
 
 from layernorm.lab import claims
 from layernorm.lab.claims import levels
+from layernorm.lab.claims.experiments import ROWS
 from layernorm.lab.claims.experiments import finding as of_claim
 from layernorm.lab.data.cloze_baselines import best_trivial
 from layernorm.lab.experiments import NAMES, get, planning, report
@@ -27,10 +29,9 @@ from layernorm.lab.experiments.contrasts import (
 from layernorm.lab.experiments.studies import batch_size
 
 PLANS = {name: get(name) for name in NAMES}
-CLAIMS = {
-    said.id: (experiment, said, rows)
-    for experiment in PLANS.values()
-    for said, rows in experiment.comparisons.claims().items()
+CLAIMS = {  # each with its experiment, whose main plan is here the claim's
+    id: (replace(experiment, comparisons=plan), said, rows)
+    for id, (experiment, plan, said, rows) in ROWS.items()
 }
 DECIDED = {id: found for id, found in CLAIMS.items() if found[2][0].family == "primary"}
 COLUMNS = ["arm", "seed", "step", "seconds", "metric", "value", "options"]

@@ -6,7 +6,6 @@ import signal
 
 from lab.experiments import toy_experiment
 
-from layernorm.lab.experiments import checkpoint
 from layernorm.lab.experiments.run import train
 
 
@@ -25,7 +24,7 @@ def train_and_die(config, root, step, write):
             die()
 
     if write is not None:
-        checkpoint.os.fsync = fsync
+        os.fsync = fsync
     train(config, root=root, checkpoint_seconds=0, progress=lambda now, _: now == step and die())
 
 

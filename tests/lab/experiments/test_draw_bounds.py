@@ -11,6 +11,7 @@ import torch
 from lab.experiments.drawing import ARMS, EXPERIMENT, SMALL, drawer, normal, pictures
 from torch.distributions import Bernoulli, Independent, Normal, kl_divergence
 
+from layernorm.lab.analysis.curves import until
 from layernorm.lab.data.binarized import binarized
 from layernorm.lab.experiments.compare import Verdicts
 from layernorm.lab.experiments.draw import model as task
@@ -109,10 +110,11 @@ def frame(curves):
 
 def test_updates_to_a_level_by_hand():
     runs = {0: [9, 5, 3, 4], 1: [9, 8, 7, 6], 2: [4, 3, 2, 1], 3: [9, 8, 4, 2]}
-    found = plan.updates_to({"book": 4.0}.get)(frame(runs), "a", ("a",))
+    found = until("validation_bound", {"book": 4.0}.get)(frame(runs), "a", ("a",))
     assert found.to_dict() == pytest.approx({0: 15.0, 1: 30.0, 2: 0.0, 3: 20.0})
     more = {**runs, 4: [9, 9, 9, 9]}
-    assert plan.updates_to({"book": 4.0}.get)(frame(more), "a", ("a",)).isna().all()
+    found = until("validation_bound", {"book": 4.0}.get)(frame(more), "a", ("a",))
+    assert found.isna().all()
 
 
 def test_the_level_is_where_tuned_runs_of_none_end(monkeypatch):
@@ -130,7 +132,7 @@ def test_the_level_is_where_tuned_runs_of_none_end(monkeypatch):
     assert asked == [("draw", "standard_tuning"), ("draw", "book_tuning")]
     monkeypatch.setattr(plan.records, "runs", lambda *which: runs[4:])
     assert math.isnan(plan.level())
-    assert not np.isfinite(plan.updates_to(plan.level)(frame({0: [9, 1]}), "a", ("a",))).any()
+    assert not np.isfinite(plan.UPDATES(frame({0: [9, 1]}), "a", ("a",))).any()
 
 
 def test_the_papers_sizes_and_a_narrow_run_of_them():
@@ -164,7 +166,7 @@ def test_twice_as_fast_can_have_each_verdict(arrives, verdict):
         pd.DataFrame(table, columns=columns).assign(profile="standard") for table in (rows, few)
     )
     comparisons = EXPERIMENT.comparisons
-    updates = plan.updates_to(lambda profile: 150.0)
+    updates = until("validation_bound", lambda profile: 150.0)
     row = next(row for row in comparisons.rows if row.claim == plan.TWICE)
     assert [weight for weight, _, _ in row.contrast] == [1, -0.6]
     contrast = tuple((weight, arm, updates) for weight, arm, _ in row.contrast)

@@ -144,12 +144,18 @@ FED = [
     *((name, arm) for name in ("draw", "handwriting") for arm in ("none", "layer")),
     *(("order_embeddings", arm) for arm in ("none", "layer", "none/symmetric")),
     *(("attentive_reader", arm) for arm in ("none", "layer")),
+    *(("transformer", arm) for arm in ("none", "layer", "layer/little/dropout", "derf/muon")),
 ]
+
+
+def test_every_experiment_that_is_captured_is_among_them():
+    made = {n: get(n).task(config(n).options, 0, CPU) for n in ORDER}
+    assert {name for name, _ in FED} == {name for name, task in made.items() if not why_not(task)}
 
 
 @pytest.mark.parametrize(("name", "arm"), FED)
 def test_nothing_that_is_captured_needs_the_cpu(name, arm, captured):
-    _, graph = pair(name, arm)
+    _, graph = pair(name, arm, run.trainer_of(get(name), torch.device("cuda"), Workers()))
     for step in range(1, 30):
         if captured:
             break

@@ -48,7 +48,7 @@ REFUSED = {
     "no list": ({"hidden": 6}, "hidden: the value should be a valid array, got 6"),
     "word": ({"precision": "float16"}, "should be 'float32' or 'bfloat16', got 'float16'"),
     "misspelt": ({"learning_rat": 0.1}, "unknown option 'learning_rat'; did you mean 'learning_"),
-    "unknown": ({"xyz": 0.1}, "unknown option 'xyz'; there are ['method', 'learning_rate'"),
+    "unknown": ({"xyz": 0.1}, "unknown option 'xyz'; there are method, learning_rate, "),
     "object": ({"hidden": torch.ones(2)}, "options must be numbers, strings, lists or None"),
     "evaluations": ({"evaluations": 31}, "evaluations must be at most updates (30), got 31"),
     "batch": (

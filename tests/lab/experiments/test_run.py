@@ -225,7 +225,7 @@ def full(*args):
 
 
 def test_a_full_disk_costs_the_checkpoints_and_not_the_run(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     monkeypatch.setattr(records, "save", lambda record, root: None)
     got = train(config(), checkpoint_seconds=0)
     said = capsys.readouterr().err.splitlines()

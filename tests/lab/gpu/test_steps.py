@@ -11,6 +11,8 @@ from layernorm.kernels import speeds
 from layernorm.lab.benchmarks.measure import Row
 from layernorm.lab.gpu.steps import CHOICE, FIRST, LARGE, SMALL, STEPS, verdicts
 
+COMPILED = ("compile", "compile_large")
+
 
 @pytest.fixture(scope="module")
 def found():
@@ -18,10 +20,11 @@ def found():
 
 
 def test_what_was_aimed_for_comes_first(found):
-    first, second, *_, last = found.values()
-    updates = found["updates"]
-    assert list(found)[2:5] == ["large", "residual", "updates"]
-    assert list(found)[-1] == "compile"
+    first, second, updates, last = (
+        found[name] for name in ("layer", "recurrent", "updates", "compile")
+    )
+    assert list(found)[:6] == ["layer", "replayed", "recurrent", "updates", "large", "residual"]
+    assert list(found)[-3:] == ["compile", "tables", "compile_large"]  # of thousands of cases
     assert {(c.operation, c.dtype, c.shape, c.mode) for c in first} == {
         ("layer", "bfloat16", size, mode)
         for size in FIRST
@@ -37,14 +40,17 @@ def test_what_was_aimed_for_comes_first(found):
     assert all("batch/reference" in c.implementations for c in several)  # of the LSTM, too
     assert len(several) == 4
     assert {c.operation for c in last} == {"layer", "rms", "residual"}
+    assert {c.shape for c in last} == set(FIRST)
 
 
 def test_torchs_compiler_has_a_step_and_a_profile_of_its_own(found):
     for name, plan in found.items():
         compiled = ["compile" in case.implementations for case in plan]
-        assert all(compiled) if name == "compile" else not any(compiled), name
-    assert {case.profile for case in found["compile"]} == {"compile"}
-    assert "compile" not in {c.profile for n, plan in found.items() if n != "compile" for c in plan}
+        assert all(compiled) if name in COMPILED else not any(compiled), name
+        assert {case.profile == "compile" for case in plan} == {name in COMPILED}
+    asked = [case.shape for name in COMPILED for case in found[name]]
+    assert set(asked) == set(LARGE)
+    assert len(asked) == 9 * len(LARGE)  # three operations, three modes
 
 
 def test_nothing_is_measured_twice_under_one_name(found):
@@ -66,6 +72,10 @@ def test_all_methods_and_the_recurrent_layers_are_there(found):
         *product(("lstm", "gru"), ("training", "inference"), ("float32",), (False, True)),
     }
     assert all(case.graph for case in found["replayed"])
+    copies = [case for case in found["replayed"] if case.operation == "copy"]
+    assert {(c.shape, c.dtype) for c in copies} == {
+        (c.shape, c.dtype) for c in found["replayed"] if c.operation == "layer"
+    }
     assert sum(case.graph for case in found["small"]) == len(found["small"]) / 2
     on = {case.device for plan in found.values() for case in plan}
     assert on == {GPU, "cuda"}
@@ -107,6 +117,9 @@ def row(name, seconds, mode="forward", shape=(4096, 1024), fraction=0.95, benchm
         ([row(name, seconds, shape=SMALL[0], benchmark="layer_graph")
           for name, seconds in (("torch", 1.0), ("triton", 1.11))],
          "1.11 of torch's time (missed)"),
+        ([row("triton", 1.0, benchmark="layer_graph", fraction=0.6),
+          row("torch", 0.96, benchmark="copy_graph")],
+         "96% of an equal copy's speed"),
     ],
 )  # fmt: skip
 def test_verdicts(rows, verdict):

@@ -48,6 +48,21 @@ def test_what_was_not_tried_comes_first(tried, monkeypatch):
     assert [line[:4] for line in tried(a=GOOD, b=GOOD)[1]] == ["b.py", "a.py"]
 
 
+def test_kernels_and_programs_that_wait_come_first_each_alone(tried, monkeypatch, tmp_path):
+    """Unless they failed before: then what was not tried comes first."""
+    assert [file.rpartition("/")[2] for file in tests.ALONE] == [
+        "test_kernels.py", "test_gpu_persistent.py",
+    ]  # fmt: skip
+    monkeypatch.setattr(tests, "ALONE", ("a.py", "b.py"))
+    monkeypatch.setattr(tests, "FILES", ("a.py", "b.py", "c.py"))
+    (tmp_path / "c.py").touch()
+    slow = f"import time; time.sleep(0.5); {GOOD}"
+    programs = {"a": f"import time; time.sleep(0.5); {BAD}", "b": slow, "c": GOOD}
+    assert [line[:4] for line in tried(**programs)[1]] == ["a.py", "b.py", "c.py"]
+    (tmp_path / "gpu_tests.json").write_text('{"code": "this code", "a.py": "failed: 1 failed"}')
+    assert [line[:4] for line in tried(a=GOOD, b=slow, c=GOOD)[1]] == ["b.py", "c.py", "a.py"]
+
+
 def test_other_code_is_tested_anew(tried, monkeypatch):
     tried(a=GOOD, b=GOOD)
     monkeypatch.setattr(tests, "_code", lambda: "other code")

@@ -1,10 +1,12 @@
 """Wheels with and without compiled libraries, from one tree, and what checks them."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pytest
 from layernorm.recurrent.cpu import build
 
 pytest.importorskip("setuptools", "77", reason="pyproject.toml asks for it")
+LINK = re.compile(r"(!?)\[[^][]*\]\(([^()\s]+)\)")
 FILES = ["pyproject.toml", "setup.py", "README.md", "LICENSE", "layernorm/__init__.py"]
 
 
@@ -96,6 +99,24 @@ def test_each_library_is_compiled_for_its_instructions_and_whole(built, tmp_path
         path = folder / build.library_name(instructions)
         assert build._whole(path)
         assert path.read_text().startswith(" ".join(build.options(instructions)))
+
+
+def test_the_description_of_a_wheel_leads_nowhere_beside_it(built):
+    """PyPI's page has README.md alone: links lead to the files of this version's tag, and are
+    otherwise README's; its Python is left as it is."""
+    told = text(built[0], "/METADATA").partition("\n\n")[2]
+    assert text(built[1], "/METADATA").partition("\n\n")[2] == told
+    readme = (pairs.ROOT / "README.md").read_text()
+    version = tomllib.loads((pairs.ROOT / "pyproject.toml").read_text())["project"]["version"]
+    tag = rf"{re.escape(pairs.address())}/(?:blob|raw|tree)/v{re.escape(version)}/?"
+    assert re.sub(rf"\({tag}", "(", told).strip() == readme.strip()
+    aims = [aim for _, aim in LINK.findall(re.sub(r"^```.*?^```", "", told, flags=re.M | re.S))]
+    assert len(aims) > 10
+    assert [aim for aim in aims if not aim.startswith("https://")] == []
+    for kind, aim in LINK.findall(readme):
+        if (pairs.ROOT / aim).is_file():
+            place = "raw" if kind else "blob"
+            assert f"({pairs.address()}/{place}/v{version}/{aim})" in told
 
 
 def test_a_library_too_few_or_of_other_sources_is_found_missing(built, tree, tmp_path):

@@ -1,6 +1,7 @@
 """The loop over time in one kernel against the definition, and when it is chosen.
 
 The interpreter runs what lies between two waits as a launch of its own; on a GPU it is one launch.
+The largest products come first: where a GPU is had for minutes, they decide.
 """
 
 import pytest
@@ -38,23 +39,6 @@ def launched(monkeypatch):
     return taken
 
 
-@pytest.mark.parametrize(("kind", "form"), NETS)
-def test_values_and_gradients(kind, form, launched):
-    agrees(Case(kind, form, (2, 2, 2), units=5, bias=form != "paper"))
-    assert launched == ["forward", "backward"]
-
-
-@KINDS
-def test_several_tiles_of_rows_and_columns(kind, form):
-    """18 rows and 36 or 27 columns, by fewer programs than there are tiles; backwards in time."""
-    agrees(Case(kind, form, (18, 18), units=9, reverse=True))
-
-
-@KINDS
-def test_one_row_and_one_step(kind, form):
-    agrees(Case(kind, form, (1,), units=3))
-
-
 @KINDS
 def test_the_depth_in_two_pieces(kind, form, monkeypatch):
     """Where all of a factor does not fit on chip."""
@@ -67,9 +51,26 @@ def test_the_depth_in_two_pieces(kind, form, monkeypatch):
 
 
 @KINDS
+def test_several_tiles_of_rows_and_columns(kind, form):
+    """18 rows and 36 or 27 columns, by fewer programs than there are tiles; backwards in time."""
+    agrees(Case(kind, form, (18, 18), units=9, reverse=True))
+
+
+@KINDS
 @pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
 def test_half_precision(kind, form, dtype):
     as_exact(Case(kind, form, (2, 2, 2), units=13), dtype)
+
+
+@pytest.mark.parametrize(("kind", "form"), NETS)
+def test_values_and_gradients(kind, form, launched):
+    agrees(Case(kind, form, (2, 2, 2), units=5, bias=form != "paper"))
+    assert launched == ["forward", "backward"]
+
+
+@KINDS
+def test_one_row_and_one_step(kind, form):
+    agrees(Case(kind, form, (1,), units=3))
 
 
 @KINDS
@@ -91,12 +92,16 @@ def test_what_is_impossible_is_refused():
     )
 
 
-def test_a_record_decides(monkeypatch):
+@pytest.mark.parametrize("interpreted", [True, False])
+def test_a_record_decides(interpreted, monkeypatch):
     """Sequences of one length, on a GPU, where the records say that it is as fast."""
 
     class OnGpu(torch.Tensor):
         is_cuda = True
 
+    monkeypatch.setattr(launch, "INTERPRETED", interpreted)
+    monkeypatch.setattr(launch, "_chip", lambda device: launch.Chip(132, 227 * 1024))
+    monkeypatch.setattr(persistent, "_least", lambda device: 2)
     w, told = torch.zeros(20, 5).as_subclass(OnGpu), []
     monkeypatch.setattr(speeds, "faster", lambda *case: told.append(case) or len(told) == 1)
     with asked(persistent=False):

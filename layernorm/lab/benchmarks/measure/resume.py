@@ -192,9 +192,9 @@ def sweeps(plan: Iterable[Case]) -> list[tuple[str, str]]:
     return list(dict.fromkeys(named))
 
 
-def folders(plan: Iterable[Case], root: str | Path | None = None) -> list[Path]:
+def folders(plan: Iterable[Case]) -> list[Path]:
     """Where the plan's own records are; `layernorm records add` publishes them."""
-    return [runs_folder(root) / experiment / profile for experiment, profile in sweeps(plan)]
+    return [runs_folder() / experiment / profile for experiment, profile in sweeps(plan)]
 
 
 def recorded(benchmark: str, profile: str | None = None) -> list[Row]:

@@ -97,6 +97,13 @@ class ModuleCase(OperationCase):
         return (*super().depends_on(name), "layernorm.methods.METHODS")
 
 
+class CopyCase(OperationCase):
+    """The same for a copy, as large as what a norm reads and writes."""
+
+    def depends_on(self, name: str) -> tuple[Any, ...]:
+        return (*super().depends_on(name), f"{PLACE}.operations.COPY")
+
+
 class _Prepared:
     """Inputs of an operation on a device, and what the definition makes of them."""
 

@@ -236,6 +236,17 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
+# The least that a norm's forward pass can do: read as much, and write as much.
+COPY = Operation(
+    name="copy",
+    method="none",
+    make_inputs=lambda shape, dtype, device: {"x": torch.randn(shape, dtype=dtype, device=device)},
+    implementations={"torch": lambda x: x.clone()},
+    oracle=lambda x: x.clone(),
+    length=lambda shape: 1,
+)
+
+
 def least_bytes(name: str, shape: Shape, mode: str, dtype: torch.dtype = torch.float32) -> int:
     """The bytes that an operation whose output is like x must move at least (`byte_model`)."""
     one = OPERATIONS[name]

@@ -12,9 +12,9 @@ from layernorm.lab.benchmarks.measure.case import Row, Shape, measure
 from layernorm.lab.benchmarks.measure.resume import Plan
 from layernorm.lab.benchmarks.measure.words import device_of, one_of, positive, some_of
 from layernorm.lab.benchmarks.norms import operations
-from layernorm.lab.benchmarks.norms.case import ModuleCase, OperationCase
+from layernorm.lab.benchmarks.norms.case import CopyCase, ModuleCase, OperationCase
 from layernorm.lab.benchmarks.norms.implementations import candidates
-from layernorm.lab.benchmarks.norms.operations import at
+from layernorm.lab.benchmarks.norms.operations import COPY, at
 from layernorm.methods import METHODS
 
 BENCHMARKED = operations.every()
@@ -55,6 +55,18 @@ def cases(
         if (name, size[0]) != ("batch", 1)
         for mode in modes
     )  # fmt: skip
+
+
+def copies(
+    sizes: Iterable[Shape], dtypes: Iterable[str], device: torch.device, **fields: Any
+) -> Plan:
+    """A copy at every size and type, which takes as long as a norm at least."""
+    sizes = list(sizes)
+    return tuple(
+        CopyCase(COPY.name, size, dtype, str(device), "forward", ("torch",), source=COPY, **fields)
+        for dtype in dtypes
+        for size in sizes
+    )
 
 
 def plan(
@@ -108,7 +120,8 @@ def _kind(name: str) -> type[OperationCase]:
 
 def absent(plan: Plan) -> list[str]:
     """The implementations that cannot run a plan's operations here, and why."""
-    asked = dict.fromkeys((case.operation, case.device) for case in plan)
+    known = (case for case in plan if case.operation in BENCHMARKED)
+    asked = dict.fromkeys((case.operation, case.device) for case in known)
     refused = [candidates(BENCHMARKED[name], torch.device(on))[1] for name, on in asked]
     return list(dict.fromkeys(f"{name}: {why}" for one in refused for name, why in one.items()))
 

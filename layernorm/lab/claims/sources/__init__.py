@@ -22,48 +22,80 @@ and not the scale of the start is this book's claim, and no source's: none has s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import reprlib
+from collections.abc import Iterable
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from layernorm.lab.claims.schema import NOBODY, SOURCE, Claim, ClaimError
 
 FOLDER = Path(__file__).parent
+RULES = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+Words = Annotated[str, Field(min_length=1)]
 
 
-@dataclass(frozen=True)
-class Statement:
+class Statement(BaseModel):
     """One thing that a source says, with what decides it.
 
-    Args:
-        number: its place in the source, from 1.
-        says: the statement in our words.
-        places: ids of claims by the place that says them ("" where the source has no places).
-        uncheckable: why nothing can decide it; "" if there are claims.
-        elsewhere: its claims are not credited to this source.
+    `number`: its place in the source, from 1. `says`: the statement in our words. `places`: the ids
+    in `claims` by the place that says them ("" where the source has no places). `uncheckable`: why
+    nothing can decide it. `elsewhere`: its claims are not credited to this source.
     """
 
+    model_config = RULES
+
     number: int
-    says: str
-    places: Mapping[str, tuple[str, ...]]
-    uncheckable: str
-    elsewhere: bool
+    says: Words
+    places: dict[str, tuple[str, ...]] = Field({}, alias="claims")
+    uncheckable: Words = ""
+    elsewhere: bool = Field(False, strict=True)
 
     @property
     def claims(self) -> tuple[str, ...]:
         return tuple(chain.from_iterable(self.places.values()))
 
+    @field_validator("places", mode="before")
+    @classmethod
+    def _by_place(cls, claims: Any) -> Any:
+        return {"": claims} if isinstance(claims, list) else claims
 
-@dataclass(frozen=True)
-class Source:
+    @model_validator(mode="after")
+    def _decided(self) -> Statement:
+        if bool(self.claims) == bool(self.uncheckable):
+            raise ValueError("expected claims or the reason why it is uncheckable, one of the two")
+        if len(set(self.claims)) < len(self.claims):
+            raise ValueError("a claim must be named once")
+        return self
+
+
+class Source(BaseModel):
     """The paper, a summary, or the others."""
+
+    model_config = RULES
 
     name: str
     title: str
     statements: tuple[Statement, ...]
+
+    @field_validator("statements", mode="before")
+    @classmethod
+    def _numbered(cls, entries: Any) -> Any:
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise ValueError("must be a list of mappings")
+        return [{**entry, "number": number} for number, entry in enumerate(entries, 1)]
+
+    @model_validator(mode="after")
+    def _cited(self) -> Source:
+        credited = [s for s in self.statements if not s.elsewhere]
+        places = [(s.number, place) for s in credited for p in s.places for place in _places(p)]
+        for number, place in places:
+            if not SOURCE.fullmatch(self._citation(place)):
+                raise ValueError(f"statement {number}: must be a place like 'eq. 4', not {place!r}")
+        return self
 
     def credits(self, id: str) -> list[str]:
         """Return how the source is cited as saying a claim; an empty list if it does not."""
@@ -104,63 +136,14 @@ def read(path: Path) -> Source:
         content = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
         raise ClaimError(f"{path.name} is no YAML: {error}") from error
-    refuse = _Refusal(path.name)
-    fields = refuse.unless_mapping(content, {"name", "title", "statements"}, set())
-    if not isinstance(fields["statements"], list):
-        refuse("statements must be a list", fields["statements"])
-    statements = []
-    for number, entry in enumerate(fields["statements"], 1):
-        says = entry.get("says", "") if isinstance(entry, dict) else ""
-        refuse = _Refusal(f"{path.name}, statement {number} ({says!r})")
-        statements.append(_statement(number, entry, str(fields["name"]), refuse))
-    return Source(fields["name"], fields["title"], tuple(statements))
-
-
-@dataclass(frozen=True)
-class _Refusal:
-    """Raises errors that begin with where they are."""
-
-    where: str
-
-    def __call__(self, expected: str, came: object) -> None:
-        raise ClaimError(f"{self.where}: {expected}; got {came!r}")
-
-    def unless_mapping(self, content: Any, wanted: set[str], allowed: set[str]) -> dict[str, Any]:
-        """Return a mapping that has the wanted keys and none that is not allowed."""
-        if not isinstance(content, dict) or not wanted <= set(content) <= wanted | allowed:
-            keys = list(content) if isinstance(content, dict) else content
-            self(f"expected the keys {', '.join(sorted(wanted | allowed))}", keys)
-        return content
-
-
-def _statement(number: int, entry: Any, source: str, refuse: _Refusal) -> Statement:
-    refuse.unless_mapping(entry, {"says"}, {"claims", "uncheckable", "elsewhere"})
-    for name in ("says", "uncheckable"):
-        if name in entry and not (isinstance(entry[name], str) and entry[name].strip()):
-            refuse(f"{name} must be one sentence", entry[name])
-    if ("claims" in entry) == ("uncheckable" in entry):
-        refuse("expected claims or the reason why it is uncheckable, one of the two", list(entry))
-    elsewhere = entry.get("elsewhere", False)
-    places = entry.get("claims", {})
-    places = {"": places} if isinstance(places, list) else places
-    if elsewhere not in (True, False) or not isinstance(places, dict):
-        refuse("elsewhere must be true or false, claims a list or lists by place", entry)
-    ids = list(chain.from_iterable(places.values()))
-    if "claims" in entry and not (ids and all(isinstance(id, str) for id in ids)):
-        refuse("claims must name at least one id", ids)
-    if len(set(ids)) < len(ids):
-        refuse("a claim is named once", ids)
-    cited = () if elsewhere else chain.from_iterable(map(_places, places))
-    for place in cited:
-        if place != NOBODY and not SOURCE.fullmatch(f"{source} {place}".strip()):
-            refuse("a place must be like 'section 5.1' or 'eq. 4'", place)
-    return Statement(
-        number,
-        entry["says"],
-        {place: tuple(ids) for place, ids in places.items()},
-        entry.get("uncheckable", ""),
-        elsewhere,
-    )
+    try:
+        return Source.model_validate(content)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        place = [f"statement {at + 1}" if isinstance(at, int) else at for at in wrong["loc"]]
+        said = wrong["msg"].removeprefix("Value error, ")
+        where = ": ".join([path.name, *place, said])
+        raise ClaimError(f"{where}; got {reprlib.repr(wrong['input'])}") from error
 
 
 def _places(together: str) -> list[str]:

@@ -376,7 +376,8 @@ EXPERIMENT = Experiment(
         batch_size=64,
         seeds="not said; one run is one curve",
         result="figure 2: layer normalization below the others throughout; no numbers",
-        shown=("hidden", "batch_size", "dropout", "embedding_std"),
+        shown="{hidden} units, batches of {batch_size}, dropout {dropout:g}, word vectors that "
+        "start with standard deviation {embedding_std:g}",
         rows=_PRIMARY,
     ),
 )

@@ -313,7 +313,8 @@ EXPERIMENT = Experiment(
         updates="not said",
         seeds="not said",
         result="no numbers; the authors call it preliminary",
-        shown=("channels", "batch_size"),
+        shown="four convolutions of {channels[0]}, {channels[1]}, {channels[2]} and {channels[3]} "
+        "channels, batches of {batch_size}",
         rows=("batch - layer", "layer - none", "layer - rescaled"),
     ),
 )

@@ -42,23 +42,18 @@ pixels: below 1.6 after 300; enlarged to 16 x 16 pixels: 6 to 10. By heart, four
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-import numpy as np
 from pydantic import Field
 
 from layernorm.lab import records
-from layernorm.lab.analysis.curves import crossing, main_profile, over_seconds
+from layernorm.lab.analysis.curves import over_seconds, until
 from layernorm.lab.data.binarized import content
 from layernorm.lab.experiments.contrasts import Comparison, Comparisons, Gate, Margin, Said, less
 from layernorm.lab.experiments.draw.model import METHODS, Drawer
 from layernorm.lab.experiments.experiment import TUNING_SEED, Experiment, Original, Profile
 from layernorm.lab.experiments.options import Count, Options, Positive
-
-if TYPE_CHECKING:
-    from pandas import DataFrame, Series
 
 Points = Annotated[int, Field(ge=2, le=64)]
 
@@ -140,24 +135,7 @@ def level(profile: str = "standard") -> float:
     return fmean(end for _, end in best)
 
 
-def updates_to(level: Callable[[str], float]):
-    """A metric of comparisons: the updates after which the validation bound first falls to the
-    level of the runs' profile, straight lines between readings. Runs that never do count with all
-    their updates; NaN if these are more than a quarter."""
-
-    def values(frame: DataFrame, arm: str, arms: tuple[str, ...]) -> Series:
-        rows = frame[(frame.arm == arm) & (frame.metric == "validation_bound")]
-        curves = rows[rows.step.notna()].sort_values(["seed", "step"]).groupby("seed")
-        wanted = level(main_profile(frame))
-        reached = curves[["step", "value"]].apply(lambda run: crossing(run.value, run.step, wanted))
-        if reached.isna().mean() > 0.25:
-            return reached * np.nan
-        return reached.fillna(curves.step.max())
-
-    return values
-
-
-SPEED, END, UPDATES = "mean_test_bound", "best_test_bound", updates_to(level)
+SPEED, END, UPDATES = "mean_test_bound", "best_test_bound", until("validation_bound", level)
 NATS = Margin(
     *(2.0, "nats", "the mean of the test bound over the curve"),
     "a hundredth of what pixels drawn by themselves cost, with which every run begins",
@@ -278,7 +256,8 @@ EXPERIMENT = Experiment(
         updates=200 * EPOCH,
         seeds="not said; one run is one curve",
         result="figure 3; after 200 epochs 82.09 nats with and 82.36 without",
-        shown=("glimpses", "hidden", "batch_size", "read", "write", "latent"),
+        shown="{glimpses} glimpses, {hidden} units, batches of {batch_size}; windows of {read} x "
+        "{read} and {write} x {write} points, {latent} latent numbers",
         rows=("layer - 0.6 none, updates", "layer - none, end", "layer - none", "layer - rescaled"),
     ),
 )

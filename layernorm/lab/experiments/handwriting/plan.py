@@ -297,7 +297,8 @@ EXPERIMENT = Experiment(
         updates=200_000,
         seeds="not said",
         result="figure 5: curves of training and test, on lines cut to 500 points; no numbers",
-        shown=("hidden", "components", "windows", "batch_size", "points"),
+        shown="three LSTMs of {hidden} units, {components} components, {windows} window "
+        "components, batches of {batch_size}, lines of {points} points",
         rows=(
             "layer - none",
             "layer - rescaled",

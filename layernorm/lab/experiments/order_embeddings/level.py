@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layernorm.lab import records
-from layernorm.lab.analysis.curves import crossing, main_profile
+from layernorm.lab.analysis import curves
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 SELECT = "validation_missed"
-NEVER = 0.25  # above this share of runs that are never at the level, there is no number
 
 
 def level(profile: str = "standard") -> float:
@@ -29,20 +28,11 @@ def level(profile: str = "standard") -> float:
 
 
 def until_level(unit: str):
-    """A metric of comparisons: the logarithm of the updates (`step`) or `seconds` after which a run
-    is at the level of its profile.
-
-    Between two readings the curve is taken as straight; a run that never gets there counts with its
-    whole budget. NaN for every run where more than a quarter of them never do.
-    """
+    """A metric of comparisons: the logarithm of the updates (`step`) or `seconds` until the level,
+    as `curves.until`."""
+    until = curves.until(SELECT, level, unit)
 
     def values(frame: DataFrame, arm: str, arms: tuple[str, ...]) -> Series:
-        rows = frame[(frame.arm == arm) & (frame.metric == SELECT) & frame.step.notna()]
-        curves = rows.sort_values(["seed", "step"]).groupby("seed")[["value", unit]]
-        wanted = level(main_profile(frame))
-        found = curves.apply(lambda run: crossing(run.value, run[unit], wanted))
-        if math.isnan(wanted) or found.isna().mean() > NEVER:
-            return found * math.nan
-        return np.log(found.fillna(rows.groupby("seed")[unit].max()))
+        return np.log(until(frame, arm, arms))
 
     return values

@@ -255,7 +255,8 @@ EXPERIMENT = Experiment(
         updates=90_000,
         seeds="not said; one run is one row",
         result="table 2: image R@1 38.9 against 37.8, R@10 86.3 against 85.7",
-        shown=("hidden", "embedding", "batch_size", "margin", "scenes"),
+        shown="{hidden} units, words of {embedding} numbers, batches of {batch_size}, margin "
+        "{margin:g}",
         rows=tuple(row.name for row in _PRIMARY),
     ),
 )

@@ -227,7 +227,8 @@ EXPERIMENT = Experiment(
         seeds="not said; one run is one curve",
         result="Table 3, without and with layer normalization: SICK r 0.842 and 0.854, MR 77.3 and "
         "79.5, CR 81.8 and 82.6, SUBJ 92.6 and 93.4, MPQA 87.9 and 89.0",
-        shown=("hidden", "embedding", "vocabulary", "batch_size"),
+        shown="{hidden} units, word vectors of {embedding}, vocabulary of {vocabulary:,}, batches "
+        "of {batch_size}",
         rows=(
             "layer - none, curve",
             "layer - rescaled, curve",

@@ -24,7 +24,6 @@ from layernorm.lab.experiments.transformer.model import Attention, Transformer
 
 DEPTHS, SEEDS = (2, 4, 8, 16, 32), (0, 1, 2, 3, 4)
 SMALL = {"hidden": 48, "context": 16, "held_out": 1}
-LARGEST_HALF = torch.finfo(torch.float16).max
 
 
 def plan() -> Experiment:
@@ -41,7 +40,8 @@ def plan() -> Experiment:
         seeds="not said in the abstracts",
         result="Xiong: without warm-up, results comparable with the baselines' in less time. Sun: "
         "perplexity lower by 5 to 8%",
-        shown=("depth", "hidden", "heads", "context", "batch_size"),
+        shown="{depth} blocks of {hidden} units, {heads} heads, {context} characters of context, "
+        "batches of {batch_size}",
         rows=tuple(row.name for row in experiment.comparisons.rows if row.family == "primary"),
         by="Xiong and others, Sun and others",
     )
@@ -92,7 +92,7 @@ def exponents(
 @torch.no_grad()
 def largest(arm: str, scale: float, depth: int = 24, seed: int = 0) -> float:
     """The largest number in the residual stream if all matrices of branches are `scale` times as
-    large; beyond `LARGEST_HALF` it overflows in half precision."""
+    large; beyond float16's largest, 65,504, it overflows in half precision."""
     model, text = enlarged(arm, scale, depth, seed)
     return max(float(x.abs().max()) for x in model.stream(text))
 

@@ -50,7 +50,8 @@ def plan() -> Experiment:
         seeds="not said in the abstract",
         result="Verma, 64 million parameters: validation loss 27.3% lower with 1 million tokens, "
         "18.8% higher with 118 million",
-        shown=("depth", "hidden", "heads", "context", "batch_size"),
+        shown="{depth} blocks of {hidden} units, {heads} heads, {context} characters of context, "
+        "batches of {batch_size}",
         rows=tuple(row.name for row in ON_DATA.rows if row.family == "primary"),
         by="Zhu and others, Verma",
     )

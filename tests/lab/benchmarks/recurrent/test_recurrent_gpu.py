@@ -55,12 +55,19 @@ def test_what_is_wrong_is_not_timed(monkeypatch):
 
 
 def test_the_plan():
+    """Training decides most, then inference; TF32 is last. A time relative to the definition's is
+    what the file of speeds has."""
     found = [place(case.blank("fused")) for case in gpu_plan()]
     assert len(found) == len(set(found)) == len(set(gpu_plan()))
     assert found[0] == "lstm training 100x64x512x512 bfloat16"
-    assert "lstm training 200x32x1024x1024 tf32" in found[:6]
+    assert "lstm training 200x32x1024x1024 float32" in found[:8]
+    assert "gru training 10x4x512x512 bfloat16" in found[8:12]
     assert "gru inference 10x4x2048x2048 float32" in found
     assert {case.profile for case in gpu_plan()} == {"cuda"}
+    stages = [(case.tf32, case.mode == "inference") for case in gpu_plan()]
+    assert stages == sorted(stages)
+    for case in gpu_plan():
+        assert ("definition" in case.implementations) != case.tf32
 
 
 def test_tf32_is_set_and_put_back():
