@@ -97,7 +97,7 @@ def test_a_wrong_version_and_other_bytes_are_refused(monkeypatch):
     table = trials(monkeypatch, (192, 144))
     with pytest.raises(ValueError, match=r"outside \(3, 5, torch.float32\): error .*, allowed"):
         table.forward("outside", eps_outside, 48, 36)
-    with pytest.raises(ValueError, match="ask for 192 bytes, 96 of them different; it asks for"):
+    with pytest.raises(ValueError, match="ask for 192 bytes, 96 of them distinct; it asks for"):
         table.forward("right", right, 48, 24)
 
 
