@@ -142,7 +142,7 @@ def test_the_box_has_the_numbers_of_the_plan():
     plan = without.plan()
     shown = report.box(plan, "dyt/little")["here"]
     options = plan.config("data", "dyt/little", 0).options
-    assert f"depth {options.depth}, hidden {options.hidden}" in shown["setup"]
+    assert f"{options.depth} blocks of {options.hidden} units" in shown["setup"]
     assert shown["updates"] == f"{options.updates:,}"
     assert set(plan.original.rows) <= {row.name for row in plan.compared("data").rows}
     assert "10,000" in shown["data"]
