@@ -57,7 +57,7 @@ def logits(*case: Tensor, **options: float) -> Tensor:
 
 
 def rounding(*case: Tensor) -> float:
-    """What rounding errors are multiplied by; infinite where the units of a layer do not vary."""
+    """The factor on rounding errors; infinite where the units of a layer do not vary."""
     layers = [a for a, _ in hidden(*case)]
     vary = all(map(adversary.varies, layers))
     return math.prod(map(adversary.conditioning, layers)) if vary else math.inf

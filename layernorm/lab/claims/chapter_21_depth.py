@@ -75,7 +75,7 @@ def ends(model: Transformer, text: Tensor, first: Tensor, depths: Sequence[int])
 
 
 def starts(arm: str, seed: int, hidden: int = 48, hard: bool = False) -> dict[str, list]:
-    """What `ends` measures for one network, from its embeddings and, if `hard`, from others."""
+    """Measure one network by `ends`, from its embeddings and, if `hard`, from others."""
     found = defaultdict(list)
     own = arm == "layer/scaled"  # whose matrices depend on how many blocks there are
     for depths in ([depth] for depth in transformers.DEPTHS) if own else [transformers.DEPTHS]:
@@ -94,7 +94,7 @@ def starts(arm: str, seed: int, hidden: int = 48, hard: bool = False) -> dict[st
 
 
 def over_starts(arm: str, count: int) -> Tried:
-    """What `starts` gives for networks of so many seeds, for three of them from hard ones, too."""
+    """Collect `starts` of networks of so many seeds, for three of them from hard ones, too."""
     found, drawn = defaultdict(list), seeds(count)
     for i, seed in enumerate(drawn):
         for name, one in starts(arm, seed, hard=i < 3).items():
