@@ -55,6 +55,16 @@ def logarithm(metric: str):
     return values
 
 
+def beyond(metric: str, null: Callable[[dict], float]):
+    """A metric of comparisons: a final value less that of its null, given an arm's options."""
+
+    def values(frame: DataFrame, arm: str, arms: tuple[str, ...]) -> Series:
+        found = final(frame, arm, metric)
+        return found - null(frame.loc[frame.arm == arm, "options"].iloc[0]) if len(found) else found
+
+    return values
+
+
 def over_seconds(metric: str):
     """A metric of comparisons: the mean of a curve over the seconds that the quickest of their
     arms takes in all; infinite for a run that diverged, which has no finite value at its end."""

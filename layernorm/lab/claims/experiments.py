@@ -34,6 +34,7 @@ def rule(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comparis
     for margin in dict.fromkeys(row.margin for row in rows):
         names = " and ".join(row.name for row in rows if row.margin == margin)
         parts.append(f"{margin.of}, {names}, margin {margin}: {margin.why}")
+        parts += [f"null: {margin.null}"] * bool(margin.null)
     parts.append(f"the statement: {SAYS[rows[0].says]}")
     if rows[0].family == EXPLORATORY:
         parts.append("exploratory: shown, and no verdict")
@@ -51,7 +52,8 @@ def rule(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comparis
             "of the best decides otherwise"
         )
     gates = ", ".join(gate.fails for gate in plan.gates)
-    return "; ".join([*parts, f"inconclusive, too, if a run diverged or an arm {gates}"])
+    failed = f" or an arm {gates}" * bool(gates)
+    return "; ".join([*parts, f"inconclusive, too, if a run diverged{failed}"])
 
 
 def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> Finding:
@@ -101,7 +103,7 @@ def table_row(name: str, one: Judged, found: Verdicts, *, alone: bool) -> dict[s
         "verdict": "" if alone or one.verdict == EXPLORATORY else one.verdict,
         "same verdict for margins": one.reach(),
         "possible": one.possible(),
-        "of the paper's updates": share(found, one.row),
+        "of the paper's updates": share(found, one.row.arms),
         "but": problem if one.verdict == EXPLORATORY else "",
     }
 

@@ -4,12 +4,16 @@ They are no rows of a plan: a value is held against a level, not against another
 not planned for it, and what lies between two levels decides nothing. Intervals of a final metric of
 their arms decide, by the rule and the gates of comparisons. They are a family of their own, but as
 wide as if it shared its 5% with the experiment's primary comparisons.
+
+Where the metric scores nothing, its null is named, and where that is another network it is what
+values are divided by.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,12 +25,12 @@ from layernorm.lab.claims.checks import shared
 from layernorm.lab.claims.schema import NOT_YET_TESTED
 from layernorm.lab.experiments import get
 from layernorm.lab.experiments.contrasts import SHARED
+from layernorm.lab.experiments.convnet import untrained
 from layernorm.lab.experiments.judged import INCONCLUSIVE, stands
-from layernorm.lab.experiments.report import recorded
+from layernorm.lab.experiments.report import recorded, share
 from layernorm.lab.experiments.studies.adding import guess
 
 if TYPE_CHECKING:
-    from pandas import DataFrame, Series
 
     from layernorm.lab.experiments.compare import Verdicts
 
@@ -35,7 +39,8 @@ if TYPE_CHECKING:
 class Level:
     """Supported if every arm's interval lies on that side of the range `between` which `says`
     names, as in `judged.stands`. `unit`: what values are divided by, given an arm's options.
-    `gated`: an arm has to learn first, which is not asked where learning is the statement."""
+    `null`: as in `Margin`. `gated`: an arm has to learn first, which is not asked where learning is
+    the statement."""
 
     id: str
     statement: str
@@ -47,64 +52,75 @@ class Level:
     between: tuple[float, float]
     says: str = "below"
     unit: Callable[[dict], float] = lambda options: 1
+    null: str = ""
     gated: bool = True
 
     @property
-    def rule(self) -> str:
+    def sides(self) -> tuple[str, str]:
+        """Where it is supported, and where it is the opposite."""
         low, high = self.between
-        sides = {
-            "below": (f"below {low:g}", f"above {high:g}"),
-            "outside": (f"outside {low:g} to {high:g}", "inside"),
-        }
-        side, other = sides[self.says]
+        if self.says == "outside":
+            return f"outside {low:g} to {high:g}", "inside"
+        return f"below {low:g}", f"above {high:g}"
+
+    @property
+    def rule(self) -> str:
+        side, other = self.sides
         gates = ", or if an arm does not pass the experiment's gates" * self.gated
+        null = f"; null: {self.null}" * bool(self.null)
         return (
             f"experiment {self.experiment().name}, {', '.join(self.arms)}: {self.of}; supported if "
             f"all intervals, which share 5% with the primary comparisons, lie {side}, opposite if "
-            f"{other}, "
-            f"inconclusive if one lies on neither side{gates}"
+            f"{other}, inconclusive if one lies on neither side{gates}{null}"
         )
 
     def finding(self, found: Verdicts | None = None) -> Finding:
         """The verdict on the published runs, or on those given."""
-        found = found or recorded(self.experiment())
+        found = recorded(self.experiment()) if found is None else found  # without rows it is false
         if found is None or not set(self.arms) <= set(found.frame.arm):
             return Finding(NOT_YET_TESTED)
         if self.gated and (failed := found.gate(self.arms)):
             return Finding(INCONCLUSIVE, reason=failed)
-        values = {arm: self._values(found.frame, arm) for arm in self.arms}
+        values = {arm: final(found.frame, arm, self.metric) for arm in self.arms}
         if lost := [arm for arm, of_arm in values.items() if not np.isfinite(of_arm).all()]:
             return Finding(INCONCLUSIVE, reason=f"A run of {' or '.join(lost)} diverged.")
+        alike = {(level.metric, arm) for level in LEVELS for arm in level.arms
+                 if level.experiment().name == self.experiment().name}  # fmt: skip
         primary = sum(row.family == "primary" for row in found.rows.values())
-        confidence = 1 - SHARED / (primary + self._beside())
-        bars = {arm: interval(of_arm, confidence) for arm, of_arm in values.items()}
+        confidence = 1 - SHARED / (primary + len(alike))
+        bars = {arm: interval(values[arm] / self._unit(found, arm), confidence) for arm in values}
+        verdicts = {
+            arm: stands(bar.low, bar.high, self.between, self.says) for arm, bar in bars.items()
+        }
         said = ", ".join(f"{arm} {bar:.3g}" for arm, bar in bars.items())
         seeds = next(iter(bars.values())).n
         return shared(
-            (stands(bar.low, bar.high, self.between, self.says) for bar in bars.values()),
+            verdicts.values(),
             f"{self.of[0].upper()}{self.of[1:]} "
             f"({seeds} seeds, {confidence:.2%} intervals): {said}.",
             "Not all lie in one of the rule's ranges.",
             numbers={arm: bar.mean for arm, bar in bars.items()},
             table=tuple(
-                {"comparison": arm, "n": str(bar.n), "interval": f"{bar:.3g}"}
+                {
+                    "comparison": arm,
+                    "n": str(bar.n),
+                    "interval": f"{bar:.3g}",
+                    "margin": " or ".join(self.sides),
+                    "verdict": verdicts[arm] if len(bars) > 1 else "",
+                    "of the paper's updates": share(found, [arm]),
+                }
                 for arm, bar in bars.items()
             ),
         )
 
-    def _beside(self) -> int:
-        """The intervals of all levels of the experiment."""
-        alike = (level for level in LEVELS if level.experiment().name == self.experiment().name)
-        return sum(len(level.arms) for level in alike)
-
-    def _values(self, frame: DataFrame, arm: str) -> Series:
-        options = frame.loc[frame.arm == arm, "options"].iloc[0]
-        return final(frame, arm, self.metric) / self.unit(options)
+    def _unit(self, found: Verdicts, arm: str) -> float:
+        return self.unit(found.frame.loc[found.frame.arm == arm, "options"].iloc[0])
 
 
 PLAIN = ("none", "batch", "layer")
 TEST_ERROR = "the test error where the validation cross-entropy is lowest, in percent"
 BORDER = "of a border unit, as a share of the other units' of its layer"
+VARIANCE = f"the variance of the summed input over the cases {BORDER}"
 LEVELS = (
     Level(
         "learns-online/digits",
@@ -139,15 +155,31 @@ LEVELS = (
         *("20", lambda: get("convnet"), PLAIN, "border_active"),
         f"how often the ReLU is on, {BORDER}",
         between=(0.5, 0.5),
+        null="the other units of the layer; untrained networks on images of noise have about 1",
     ),
     Level(
         "border-units-differ/convnet",
         "Units near the border of the image have very different statistics from the other units of "
-        "their layer: a variance less than half or more than twice as large.",
+        "their layer: a variance less than half or more than twice as large, also beside the "
+        "difference that padding makes.",
         *("20", lambda: get("convnet"), PLAIN, "border_variance"),
-        f"the variance of the summed input over the cases {BORDER}",
+        f"{VARIANCE}, over that in untrained networks on images of noise",
         between=(0.5, 2),
         says="outside",
+        unit=partial(untrained.variance, edge=0),
+        null="these networks, in which only padding tells border units from others",
+    ),
+    Level(
+        "border-units-differ-by-learning/convnet",
+        "Learning is what makes the statistics of units near the border so different: their "
+        "variance, beside that of the other units of their layer, is less than half or more than "
+        "twice what it is in untrained networks on noise with MNIST's empty edge.",
+        *("20", lambda: get("convnet"), PLAIN, "border_variance"),
+        f"{VARIANCE}, over that in untrained networks on images of noise with an empty edge",
+        between=(0.5, 2),
+        says="outside",
+        unit=partial(untrained.variance, edge=untrained.EDGE),
+        null="these networks, in which only padding and empty pixels tell border units from others",
     ),
 )
 

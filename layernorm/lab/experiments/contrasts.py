@@ -32,13 +32,18 @@ Contrast = tuple[tuple[float, str, Any], ...]  # weight, arm, metric (a name, or
 
 @dataclass(frozen=True)
 class Margin:
-    """The smallest difference that matters, of what, and why; and the metric's resolution."""
+    """The smallest difference that matters, of what, and why; and the metric's resolution.
+
+    `null`: of a metric that scores nothing (a correlation, a drift, an angle), what it was compared
+    with or measured on where nothing is learned; there the rule must not support a claim.
+    """
 
     size: float
     unit: str
     of: str
     why: str
     resolution: float = 0.0
+    null: str = ""
 
     def __post_init__(self) -> None:
         if not 0 < self.size < math.inf:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas
 
     from layernorm.lab.experiments.box import Box
-    from layernorm.lab.experiments.contrasts import Comparison, Comparisons
+    from layernorm.lab.experiments.contrasts import Comparisons
     from layernorm.lab.experiments.experiment import Experiment
     from layernorm.lab.experiments.judged import Judged
 
@@ -139,10 +139,10 @@ def recorded(experiment: Experiment, plan: Comparisons | None = None) -> compare
     return None if found.frame.empty else found
 
 
-def share(found: compare.Verdicts, row: Comparison) -> str:
-    """The least and the most updates of the runs of a comparison, as fractions of those of the
-    paper; "" where it does not say how many it made, or there are no runs."""
-    options = found.frame[found.frame.arm.isin(row.arms)].drop_duplicates("arm").options
+def share(found: compare.Verdicts, arms: Iterable[str]) -> str:
+    """The least and the most updates of the runs of these arms, as fractions of those of the paper;
+    "" where it does not say how many it made, or there are no runs."""
+    options = found.frame[found.frame.arm.isin(arms)].drop_duplicates("arm").options
     shares = [found.original and found.original.share(each) for each in options]
     known = sorted(share for share in shares if share is not None)
     return " to ".join(dict.fromkeys(f"{share:.2%}" for share in (*known[:1], *known[-1:])))
@@ -166,7 +166,7 @@ def table(found: compare.Verdicts, *names: str) -> pandas.DataFrame:
             "margin": str(one.row.margin),
             "verdict": _verdict(one, found),
             "same for margins": one.reach(),
-            "of the paper's updates": share(found, one.row),
+            "of the paper's updates": share(found, one.row.arms),
         }
         for name, one in ((name, found[name]) for name in names or found)
     }

@@ -58,14 +58,18 @@ class Runs:
             if not callable(gate.below) and gate.below <= 0:
                 self.values |= {(arm, gate.metric): gate.below - 1 for arm in arms}
         self.ratios = {m: of for m in metrics if (of := read(m, "logarithm"))}
+        self.beyond = {m: of for m in metrics if (of := read(m, "beyond"))}
         self.curves = {"test_nll", "test_bound", *(read(m, "over_seconds") for m in metrics)} - {""}
         self.values |= {(arm, of): 1.0 for arm in arms for of in self.ratios.values()}
+        self.values |= {
+            (arm, of): getclosurevars(m).nonlocals["null"](self.options(arm))
+            for m, of in self.beyond.items()
+            for arm in arms
+        }
         self.curve = dict.fromkeys(arms, 0.05)
         self.few = dict.fromkeys(arms)  # None: learned by heart
 
     def options(self, arm):
-        if self.experiment.original is None:
-            return dict(self.experiment.arms[arm])
         profile = self.experiment.comparisons.profile
         return self.experiment.config(profile, arm, 0).options.model_dump()
 
@@ -74,6 +78,8 @@ class Runs:
             self.values[arm, metric] += by
         elif metric in self.ratios:
             self.values[arm, self.ratios[metric]] *= math.exp(by)
+        elif metric in self.beyond:
+            self.values[arm, self.beyond[metric]] += by
         else:
             self.curve[arm] += by
 
@@ -354,10 +360,10 @@ def test_a_level_is_reached_by_all_arms_or_it_is_not(level, made):
     inside, below, above = (low + high) / 2, low / 2, 2 * high
     good, bad = (above, inside) if level.says == "outside" else (below, above)
     runs = made(level.experiment(), level.arms)
-    unit = level.unit(runs.options(level.arms[0]))
 
     def decided(value, *arms):
-        runs.values |= {(arm, level.metric): value * unit for arm in arms}
+        units = {arm: level.unit(runs.options(arm)) for arm in arms}
+        runs.values |= {(arm, level.metric): value * unit for arm, unit in units.items()}
         return claims.decide(level.id)
 
     assert decided(below, *level.arms).verdict == "supported here"
@@ -377,8 +383,9 @@ def test_a_level_is_reached_by_all_arms_or_it_is_not(level, made):
 
 
 def test_levels_of_one_experiment_count_each_other(made):
-    """ConvNets have six primary comparisons and two levels of three arms: twelve share 5%."""
+    """ConvNets have six primary comparisons and levels of two metrics for three arms: twelve share
+    5%."""
     runs = made(get("convnet"), tuple(get("convnet").arms))
-    for level in levels.LEVELS[-2:]:
+    for level in levels.LEVELS[-3:]:
         runs.values |= {(arm, level.metric): 0.1 for arm in level.arms}
         assert "99.58% intervals" in claims.decide(level.id).evidence

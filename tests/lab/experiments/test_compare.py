@@ -428,7 +428,7 @@ def test_how_much_of_the_papers_updates_a_run_makes(updates, size, options, shar
     frame = table({"a": (1.0, 1.2), "b": (3.0, 3.1)}, options=options)
     plan = Comparisons(rows, gates=())
     found = Verdicts(plan, frame, frame, ("a", "b"), range(2), original=paper)
-    assert report.share(found, rows[0]) == ("" if share is None else f"{share:.2%}")
+    assert report.share(found, rows[0].arms) == ("" if share is None else f"{share:.2%}")
     shown = report.table(found).loc["a - b"]
     assert shown["n"] == 2
     assert shown["confidence"] == "95.00%"

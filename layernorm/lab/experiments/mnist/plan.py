@@ -171,6 +171,7 @@ GAP = replace(NATS, of="test less training cross-entropy at the end")
 DRIFTED = Margin(
     *(0.1, "starting standard deviations", "the drift of summed inputs"),
     "a tenth of how much a unit's summed inputs vary at the start",
+    null="both networks before training, between which there is no difference",
 )
 
 

@@ -27,6 +27,8 @@ _LATE, _EARLY = map(logarithm, ("late_angle", "early_angle"))
 FIFTH = Margin(
     *(0.223, "(logarithm)", "the logarithm of the angle of late updates over that of early ones"),
     "a fifth less, as from one step of a usual schedule of learning rates to the next",
+    null="a network without normalization, whose weights become longer, too; it is what the angle "
+    "is compared with",
 )
 SAID = Said(
     "angle-per-update-shrinks",

@@ -76,6 +76,8 @@ class Changes(Digits):
 QUARTER = Margin(
     *(0.223, "(logarithm)", "the logarithm of the number of directions in which a change varies"),
     "a quarter more, or a fifth fewer",
+    null="changes by noise as large as those by learning, and the untrained network; they are what "
+    "it is compared with",
 )
 _CHANGED, _NOISE, _START = (logarithm(f"{of}_directions") for of in ("change", "noise", "start"))
 

@@ -22,6 +22,7 @@ from layernorm.lab.experiments.studies.digits import ON_DIGITS
 
 ACTIVATIONS = ("tanh", "sigmoid", "relu")
 UPDATES = 300
+UNTRAINED = "both networks before training, between which there is no difference"
 
 _METHODS = {
     "none": {"method": "none"},
@@ -37,12 +38,17 @@ _OF = {  # metric, margin, activations
         Margin(
             *(0.1, "starting standard deviations", "the drift that the layers below cause"),
             "a tenth of how much a unit's summed inputs vary at the start",
+            null=UNTRAINED,
         ),
         ACTIVATIONS,
     ),
     "saturated": (
         "saturated",
-        Margin(*(0.05, "of all", "the share of saturated summed inputs"), "one in twenty"),
+        Margin(
+            *(0.05, "of all", "the share of saturated summed inputs"),
+            "one in twenty",
+            null=UNTRAINED,
+        ),
         ("tanh", "sigmoid"),
     ),
     "correlation": (
@@ -50,6 +56,7 @@ _OF = {  # metric, margin, activations
         Margin(
             *(0.02, "", "the mean squared correlation of two units"),
             "a correlation of 0.14, too weak to see",
+            null=UNTRAINED,
         ),
         ACTIVATIONS,
     ),
