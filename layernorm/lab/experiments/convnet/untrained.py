@@ -5,7 +5,6 @@ The null of `border.profile`: what it gives here, it says of images and padding,
 
 from __future__ import annotations
 
-import json
 from functools import cache
 
 import torch
@@ -19,23 +18,24 @@ STARTS, IMAGES, SIZE = 10, 200, 28
 EDGE = 4  # pixels of MNIST's images in which nothing is ever drawn
 
 
-def variance(options: dict, edge: int) -> float:
+def variance(options: ConvNetOptions | dict, edge: int) -> float:
     """The variance of a border unit's summed input over images of noise, as a share of that of the
-    other units of its layer: the mean over untrained networks.
+    other units of its layer: the mean over untrained networks with these options.
 
-    `options`: those of the networks. `edge`: how many pixels at each side of the images are empty.
+    `edge`: how many pixels at each side of the images are empty.
     """
-    return _variance(json.dumps(options, sort_keys=True), edge)
+    if isinstance(options, dict):
+        options = make(ConvNetOptions, options)
+    return _variance(options, edge)
 
 
 @cache
-def _variance(options: str, edge: int) -> float:
-    made = make(ConvNetOptions, json.loads(options))
+def _variance(options: ConvNetOptions, edge: int) -> float:
     found = []
     with torch.random.fork_rng(devices=[]):
         for start in range(STARTS):
             torch.manual_seed(start)
-            model = build(made, inputs=1)  # in training mode: batch normalization has no averages
+            model = build(options, inputs=1)  # in training mode: batch normalization has no averages
             noise = torch.rand(IMAGES, 1, SIZE, SIZE) * (distance(SIZE, SIZE) >= edge)
             found.append(profile(model, noise)["border_variance"])
     return sum(found) / STARTS
