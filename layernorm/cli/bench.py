@@ -97,7 +97,7 @@ def bench_recurrent(
     kind: Annotated[str, typer.Option(help="lstm, gru or both.")] = "both",
     mode: Annotated[str, typer.Option(help="training, inference or both.")] = "both",
     shapes: Annotated[
-        str | None, typer.Option(help="T,B,I,H; several with semicolons. Default: eight.")
+        str | None, typer.Option(help="T,B,I,H; several with semicolons. Default: nine.")
     ] = None,
     subjects: Subjects = None,
     threads: Annotated[int | None, typer.Option(help="Default: as many as torch uses.")] = None,

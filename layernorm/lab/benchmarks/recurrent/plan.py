@@ -28,7 +28,8 @@ SHAPES: tuple[Shape, ...] = (  # T steps, B sequences, I inputs, H units
     (200, 4, 512, 512),
     (64, 128, 256, 256),
     (784, 32, 1, 100),
-    (37, 5, 61, 203),  # awkward: nothing is a multiple of a vector's length
+    (37, 17, 61, 203),  # awkward: nothing is a multiple of a vector's length
+    (37, 5, 61, 203),
     (300, 1, 300, 130),  # awkward: one sequence, so that threads cannot share the batch
 )
 # On a GPU: the targets' shapes, then a grid between whose neighbors `backend="auto"` chooses, of
