@@ -6,16 +6,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from layernorm.lab.benchmarks import compiling, packed, recurrent
 from layernorm.lab.benchmarks.measure import Row, quotient
 from layernorm.lab.benchmarks.recurrent import tables
 from layernorm.lab.claims import Finding, claim
-from layernorm.lab.claims.checks import shared
+from layernorm.lab.claims.checks import shared, timed
 from layernorm.lab.experiments.judged import of_ratio
 
 MARGIN = 1.05  # of benchmarks: at most a twentieth longer is not "significantly" more
-Interval = tuple[float, float]
+
+
+class Ratio(NamedTuple):
+    """One time over another: the median with its interval, and of how many processes it is."""
+
+    middle: float
+    low: float
+    high: float
+    processes: int = 1
+
+    def inverse(self) -> Ratio:
+        return Ratio(1 / self.middle, 1 / self.high, 1 / self.low, self.processes)
+
+
+def ratio(row: Row) -> Ratio:
+    """The recorded ratio of a row to its baseline."""
+    return Ratio(row.ratio, row.ratio_low, row.ratio_high, row.options.get("processes", 1))
 
 
 def training_steps() -> dict[tuple[str, tuple[int, ...], str], Row]:
@@ -25,14 +42,19 @@ def training_steps() -> dict[tuple[str, tuple[int, ...], str], Row]:
 
 
 def judged(
-    ratios: Mapping[tuple[str, tuple[int | str, ...]], Interval],
+    ratios: Mapping[tuple[str, tuple[int | str, ...]], Ratio],
     says: str,
     kinds: Iterable[str] = ("lstm", "gru"),
+    most: float = 1.0,
 ) -> Finding:
-    """The verdict that all shapes of these kinds share, ratios taken in logarithms."""
+    """The verdict that all shapes of these kinds share: ratios are less than `most` ("better") or
+    not more ("not worse"), in logarithms."""
     if {kind for kind, _ in ratios} != set(kinds):
         return Finding("not yet tested")
-    found = {place: of_ratio(*ends, MARGIN, says) for place, ends in ratios.items()}
+    found = {
+        place: of_ratio(one.low / most, one.high / most, MARGIN, says)
+        for place, one in ratios.items()
+    }
     said, numbers = [], {}
     for kind in recurrent.KINDS:
         count = Counter(v for (its_kind, _), v in found.items() if its_kind == kind)
@@ -42,7 +64,12 @@ def judged(
         said.append(f"{kind.upper()} " + ", ".join(f"{v} on {n}" for v, n in count.items()))
     evidence = f"Ratio of times, margin {MARGIN:.2f}, by shape: {'; '.join(said)}."
     why = "Not all shapes are decided, or not alike."
-    return shared(found.values(), evidence, why, numbers=numbers)
+    margin = f"{MARGIN:g}" + f" times {most:.3g}" * (most != 1)
+    table = [
+        timed(f"{kind.upper()} {','.join(map(str, shape))}", *one, margin, found[kind, shape])
+        for (kind, shape), one in ratios.items()
+    ]
+    return shared(found.values(), evidence, why, numbers=numbers, table=table)
 
 
 @claim(
@@ -57,7 +84,7 @@ def judged(
 )
 def no_significant_cost_per_step() -> Finding:
     ratios = {
-        (kind, shape): (row.ratio_low, row.ratio_high)
+        (kind, shape): ratio(row)
         for (kind, shape, name), row in training_steps().items()
         if name == recurrent.OURS
     }
@@ -80,7 +107,8 @@ def slower_per_update() -> Finding:
     ratios = {}
     for (kind, shape, name), row in rows.items():
         if name == "loop":
-            ratios[kind, shape] = quotient(rows[kind, shape, "plain loop"], row)[1:]
+            plain = rows[kind, shape, "plain loop"]
+            ratios[kind, shape] = Ratio(*quotient(plain, row), ratio(row).processes)
     return judged(ratios, says="better")
 
 
@@ -88,14 +116,10 @@ AT_MOST = 0.75  # of the padded batch's time, for 0.63 of its rows
 TIMES, LONG = {1: 8, 2: 6}, 100  # faster than torch, by threads, from so many steps on
 
 
-def _over(name: str, aim: float) -> dict[tuple[str, tuple[int, ...]], Interval]:
-    """The time of ours on packed sequences over that of another, relative to what is aimed for, by
-    kind, and shape and threads."""
+def _over(name: str) -> dict[tuple[str, tuple[int, ...]], Ratio]:
+    """The time of ours on packed sequences over that of another, by kind, and shape and threads."""
     return {
-        (row.options["kind"], (*row.shape, row.options["threads"])): (
-            1 / (row.ratio_high * aim),
-            1 / (row.ratio_low * aim),
-        )
+        (row.options["kind"], (*row.shape, row.options["threads"])): ratio(row).inverse()
         for row in packed.recorded("cpu")
         if row.implementation == name
     }
@@ -118,7 +142,7 @@ _RULE = (
     ),
 )
 def packed_sequences_save_time() -> Finding:
-    return judged(_over(packed.PADDED, AT_MOST), says="not worse")
+    return judged(_over(packed.PADDED), says="not worse", most=AT_MOST)
 
 
 def _faster(threads: int) -> None:
@@ -140,11 +164,11 @@ def _faster(threads: int) -> None:
     )
     def faster() -> Finding:
         found = {
-            (kind, shape): ends
-            for (kind, shape), ends in _over(packed.TORCH_PACKED, 1 / times).items()
+            (kind, shape): one
+            for (kind, shape), one in _over(packed.TORCH_PACKED).items()
             if kind == "lstm" and shape[0] >= LONG and shape[-1] == threads
         }
-        return judged(found, says="not worse", kinds=["lstm"])
+        return judged(found, says="not worse", kinds=["lstm"], most=1 / times)
 
 
 for _threads in TIMES:
@@ -167,11 +191,8 @@ COMPILED = 5  # times faster
 )
 def compiles_faster() -> Finding:
     ratios = {
-        (row.options["kind"], (*row.shape, row.implementation)): (
-            row.ratio_low * COMPILED,
-            row.ratio_high * COMPILED,
-        )
+        (row.options["kind"], (*row.shape, row.implementation)): ratio(row)
         for row in compiling.recorded()
         if row.implementation in (recurrent.OURS, compiling.PACKED)
     }
-    return judged(ratios, says="not worse")
+    return judged(ratios, says="not worse", most=1 / COMPILED)

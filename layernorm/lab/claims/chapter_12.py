@@ -12,7 +12,7 @@ from torch import Tensor
 from layernorm import functional as F
 from layernorm.lab.benchmarks.measure import Row, byte_model, counting
 from layernorm.lab.claims import Finding, adversary, claim, declare
-from layernorm.lab.claims.checks import conditional, shared
+from layernorm.lab.claims.checks import conditional, shared, timed
 from layernorm.lab.experiments.judged import of_ratio, stands
 
 SLOWER = 1.05  # benchmarks' margin: at most a twentieth longer is not slower
@@ -39,14 +39,30 @@ def fastest(rows: Sequence[Row], method: str) -> list[Row]:
     return list(best.values())
 
 
+def place(row: Row) -> str:
+    return f"{row.options['model']} {','.join(map(str, row.shape))} ({row.implementation})"
+
+
 def said(rows: Sequence[Row]) -> str:
     """Each row's ratio with its interval, in words."""
     parts = [
-        f"{row.options['model']} {','.join(map(str, row.shape))} ({row.implementation}) "
-        f"{row.ratio:.2f} [{row.ratio_low:.2f}, {row.ratio_high:.2f}]"
-        for row in rows
+        f"{place(row)} {row.ratio:.2f} [{row.ratio_low:.2f}, {row.ratio_high:.2f}]" for row in rows
     ]
     return f"Ratio of times to no normalization [95% interval]: {'; '.join(parts)}."
+
+
+def table(
+    rows: Sequence[Row], margins: Sequence[float], verdicts: Sequence[str]
+) -> list[dict[str, str]]:
+    """What each row's verdict rests on, as the ledger shows it."""
+    return [
+        timed(
+            place(row),
+            *(row.ratio, row.ratio_low, row.ratio_high),
+            *(row.options.get("processes", 1), f"{margin:.3g}", verdict),
+        )
+        for row, margin, verdict in zip(rows, margins, verdicts, strict=True)
+    ]
 
 
 def slower(rows: Sequence[Row], margin: float, says: str) -> Finding:
@@ -55,7 +71,8 @@ def slower(rows: Sequence[Row], margin: float, says: str) -> Finding:
         return Finding("not yet tested")
     inverse = says == "better"  # of none
     found = [of_ratio(row.ratio_low, row.ratio_high, margin, says, inverse) for row in rows]
-    return shared(found, said(rows), "Not all are decided, or not alike.")
+    shown = table(rows, [margin] * len(rows), found)
+    return shared(found, said(rows), "Not all are decided, or not alike.", table=shown)
 
 
 def of_model(rows: Sequence[Row], *models: str) -> list[Row]:
@@ -122,7 +139,8 @@ def dearer_than_products(rows: Sequence[Row]) -> Finding:
         stands(row.ratio_low - 1, row.ratio_high - 1, (share, MUCH * share), "above")
         for row, share in zip(rows, shares, strict=True)
     ]
-    return shared(found, evidence, "Not all shapes lie surely on one side.")
+    shown = table(rows, [1 + MUCH * share for share in shares], found)
+    return shared(found, evidence, "Not all shapes lie surely on one side.", table=shown)
 
 
 for _where in ("cpu", "gpu"):

@@ -118,3 +118,16 @@ def shared(verdicts: Iterable[str], evidence: str, why: str, **shown: Any) -> Fi
     found = together(verdicts)
     reason = why if found in (INCONCLUSIVE, DEPENDS) else None
     return Finding(found, evidence, reason=reason, **shown)
+
+
+def timed(
+    place: str, middle: float, low: float, high: float, n: int, margin: str, verdict: str
+) -> dict[str, str]:
+    """A ratio of times as the ledger shows it; `n`: of how many processes."""
+    return {
+        "comparison": place,
+        "n": str(n),
+        "ratio": f"{middle:.3g} [{low:.3g}, {high:.3g}]",
+        "margin": margin,
+        "verdict": verdict,
+    }

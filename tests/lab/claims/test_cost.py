@@ -90,6 +90,9 @@ def test_the_fastest_implementation_counts(recorded):
     finding = claims.decide("slower-per-update/mnist")
     assert finding.verdict == "no difference here"
     assert "mlp 128,784,1000,1000,10 (layer/torch) 1.01 [1.00, 1.02]" in finding.evidence
+    assert [(shown["ratio"], shown["margin"]) for shown in finding.table] == [
+        ("1.01 [1, 1.02]", "1.05")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -367,8 +367,19 @@ def test_claims_about_cost_follow_the_published_record(case):
 
 def test_one_shape_is_enough_to_leave_a_claim_open():
     def judged(gru):
-        return chapter_11.judged({("lstm", (1,)): (0.8, 0.9), ("gru", (1,)): gru}, "not worse")
+        ends = {("lstm", (1,)): (0.8, 0.9), ("gru", (1,)): gru}
+        ratios = {place: chapter_11.Ratio(sum(two) / 2, *two, 10) for place, two in ends.items()}
+        return chapter_11.judged(ratios, "not worse")
 
     assert judged((1.2, 1.3)).verdict == "depends"
     assert judged((1.0, 1.3)).verdict == "inconclusive"
-    assert "LSTM supported here on 1; GRU opposite here on 1" in judged((1.2, 1.3)).evidence
+    found = judged((1.2, 1.3))
+    assert "LSTM supported here on 1; GRU opposite here on 1" in found.evidence
+    assert [shown["verdict"] for shown in found.table] == ["supported here", "opposite here"]
+    assert found.table[1] == {
+        "comparison": "GRU 1",
+        "n": "10",
+        "ratio": "1.25 [1.2, 1.3]",
+        "margin": "1.05",
+        "verdict": "opposite here",
+    }
