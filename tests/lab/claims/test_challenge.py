@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from layernorm.cli import app
 from layernorm.lab import claims, records
 from layernorm.lab.benchmarks import measure
-from layernorm.lab.claims import Finding, challenge, experiments
+from layernorm.lab.claims import Finding, challenge, experiments, levels
 from layernorm.lab.claims.challenge import Answer
 from layernorm.lab.claims.verdicts import Stored
-from layernorm.lab.experiments.contrasts import Said
+from layernorm.lab.experiments.contrasts import Comparisons, Said
 from layernorm.lab.experiments.planning import Sweep
 from layernorm.lab.experiments.sweep import carry_out
 
@@ -126,6 +126,32 @@ def test_as_many_runs_are_made_as_a_comparison_has_published_ones(toy, compared,
     monkeypatch.setattr(challenge, "published_runs", lambda experiment, profile: there)
     answer = challenge.challenge(compared.id, root=toy / "fresh", workers=ThreadPoolExecutor(1))
     assert answer.seeds == (2_000_000, 2_000_001, 2_000_002)
+
+
+def test_a_level_is_judged_by_the_fresh_runs_alone(toy, compared, monkeypatch):
+    """Its experiment compares nothing among its arms, which once gave the published runs' verdict."""
+    experiment = replace(toy_experiment.EXPERIMENT, comparisons=Comparisons(profile="book"))
+    monkeypatch.setattr(levels, "LEVELS", ())
+    level = levels.Level(
+        *("low/toy", "A statement.", "01", lambda: experiment, ("layer",)),
+        *("test_nll", "the test cross-entropy"),
+        between=(0.1, 9.0),
+        gated=False,
+    )
+    monkeypatch.setitem(challenge.LEVELS, level.id, level)
+    seen = []
+    monkeypatch.setattr(
+        levels.Level, "finding", lambda level, found=None: seen.append(found) or judged(level, found)
+    )
+    published = declared(level.id, level.finding, "experiment")
+    answer = challenge.challenge(published.id, (7, 8, 9), root=toy / "fresh", workers=ONE)
+    assert seen[0] is None
+    assert set(seen[-1].frame.seed) == {7, 8, 9}
+    assert answer.fresh.table[0]["n"] == "3"
+
+
+judged = levels.Level.finding
+ONE = ThreadPoolExecutor(1)
 
 
 def test_a_seed_of_the_tuning_is_not_fresh(toy, compared):
