@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from layernorm.lab import records
 from layernorm.lab.claims import experiments, levels, registry
@@ -26,6 +26,9 @@ from layernorm.lab.experiments.planning import Sweep
 from layernorm.lab.experiments.sweep import carry_out
 from layernorm.lab.records.files import write
 from layernorm.lab.records.published import published as published_runs
+
+if TYPE_CHECKING:
+    import pandas
 
 FIRST = 2_000_000  # of the seeds that are taken where none are given
 DRAWS = (1, 2, 3, 4, 5)  # seeds of the random draws of a property
@@ -64,6 +67,25 @@ class Answer:
         target = folder / f"{self.claim.id.replace('/', '_')}.json"
         write(target, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         return target
+
+
+def answers(folder: Path) -> pandas.DataFrame:
+    """The answers saved in a folder, a row a claim: its verdicts, what the fresh one rests on, and
+    the processor; no rows where there are none."""
+    import pandas
+
+    rows = {}
+    for file in sorted(folder.glob("*.json")):
+        told = json.loads(file.read_text(encoding="utf-8"))
+        what = "seeds" if registry.get(told["claim"]).kind == "experiment" else "draws"
+        rows[told["claim"]] = {
+            "published": told["published"]["verdict"],
+            "decided again": told["fresh"]["verdict"],
+            "from": f"{len(told['seeds'])} {what}" if told["seeds"] else "times measured again",
+            "processor": told["environment"]["cpu"],
+        }
+    columns = ["published", "decided again", "from", "processor"]
+    return pandas.DataFrame.from_dict(rows, orient="index", columns=columns)
 
 
 def challenge(

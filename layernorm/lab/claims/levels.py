@@ -31,7 +31,6 @@ from layernorm.lab.experiments.report import recorded, share
 from layernorm.lab.experiments.studies.adding import guess
 
 if TYPE_CHECKING:
-
     from layernorm.lab.experiments.compare import Verdicts
 
 

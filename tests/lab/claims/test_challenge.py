@@ -3,6 +3,7 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -129,7 +130,7 @@ def test_as_many_runs_are_made_as_a_comparison_has_published_ones(toy, compared,
 
 
 def test_a_level_is_judged_by_the_fresh_runs_alone(toy, compared, monkeypatch):
-    """Its experiment compares nothing among its arms, which once gave the published runs' verdict."""
+    """Its experiment compares nothing among its arms: the published runs' verdict came once."""
     experiment = replace(toy_experiment.EXPERIMENT, comparisons=Comparisons(profile="book"))
     monkeypatch.setattr(levels, "LEVELS", ())
     level = levels.Level(
@@ -141,7 +142,9 @@ def test_a_level_is_judged_by_the_fresh_runs_alone(toy, compared, monkeypatch):
     monkeypatch.setitem(challenge.LEVELS, level.id, level)
     seen = []
     monkeypatch.setattr(
-        levels.Level, "finding", lambda level, found=None: seen.append(found) or judged(level, found)
+        levels.Level,
+        "finding",
+        lambda level, found=None: seen.append(found) or judged(level, found),
     )
     published = declared(level.id, level.finding, "experiment")
     answer = challenge.challenge(published.id, (7, 8, 9), root=toy / "fresh", workers=ONE)
@@ -152,6 +155,25 @@ def test_a_level_is_judged_by_the_fresh_runs_alone(toy, compared, monkeypatch):
 
 judged = levels.Level.finding
 ONE = ThreadPoolExecutor(1)
+
+
+def test_saved_answers_are_a_table(toy, compared):
+    challenge.challenge(compared.id, root=toy / "fresh", workers=ONE).save(toy / "answers")
+    declared("holds", lambda: Finding("held", "It holds."))
+    challenge.challenge("holds", root=toy).save(toy / "answers")
+    found = challenge.answers(toy / "answers")
+    assert found["from"].to_dict() == {"faster/toy": "2 seeds", "holds": "5 draws"}
+    assert found.loc["holds", ["published", "decided again"]].tolist() == ["held", "held"]
+    assert found.processor.all()
+    assert challenge.answers(toy / "nowhere").empty
+
+
+def test_the_answers_in_the_repository_are_of_each_kind(real_claims):
+    files = sorted((Path(__file__).parents[3] / "challenges").glob("*.json"))
+    told = {answer["claim"]: answer for answer in map(json.loads, map(Path.read_text, files))}
+    kinds = {(real_claims[id].kind, bool(answer["seeds"])) for id, answer in told.items()}
+    assert kinds == {("property", True), ("experiment", True), ("experiment", False)}
+    assert all(answer["fresh"]["verdict"] for answer in told.values())
 
 
 def test_a_seed_of_the_tuning_is_not_fresh(toy, compared):

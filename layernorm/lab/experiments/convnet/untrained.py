@@ -35,7 +35,9 @@ def _variance(options: ConvNetOptions, edge: int) -> float:
     with torch.random.fork_rng(devices=[]):
         for start in range(STARTS):
             torch.manual_seed(start)
-            model = build(options, inputs=1)  # in training mode: batch normalization has no averages
+            model = build(
+                options, inputs=1
+            )  # in training mode: batch normalization has no averages
             noise = torch.rand(IMAGES, 1, SIZE, SIZE) * (distance(SIZE, SIZE) >= edge)
             found.append(profile(model, noise)["border_variance"])
     return sum(found) / STARTS

@@ -207,7 +207,7 @@ def test_a_plan_from_words():
         for shape in ((1, 2, 3, 4), (5, 6, 7, 8))
     )  # fmt: skip
     every = plan()
-    assert len(every) == 8 * 2 * 2 * 2
+    assert len(every) == 9 * 2 * 2 * 2
     assert {case.threads for case in every} == {torch.get_num_threads()}
     here = tuple(name for name in ON_CPU if name not in peers.MODULES)  # those need a GPU
     both = {(*here, WITHOUT), here}
