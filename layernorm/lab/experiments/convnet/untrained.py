@@ -1,4 +1,4 @@
-"""What the border does to units in a network that has learned nothing, on images of noise.
+"""Border units of networks that have learned nothing, on images of noise.
 
 The null of `border.profile`: what it gives here, it says of images and padding, not of learning.
 """
