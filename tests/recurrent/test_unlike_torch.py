@@ -81,11 +81,26 @@ def test_kinds_of_errors(theirs, ours):
         assert raised.type is error
 
 
-def test_types_under_autocast():
+@pytest.mark.parametrize("ours", [LayerNormLSTM, LayerNormGRU])
+def test_types_under_autocast(ours):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y, states = ours(3, 4)(torch.ones(2, 5, 3))
+    for tensor in (y, *states):
+        assert tensor.dtype == torch.float32
+
+
+def test_types_of_torch_under_autocast():
+    """oneDNN has no LSTM in bfloat16 for a processor without that type, and torch 2.13.0 asks for
+    it all the same. A later torch may give the output that it gives elsewhere."""
     x = torch.ones(2, 5, 3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert nn.LSTM(3, 4)(x)[0].dtype == torch.bfloat16
-        assert LayerNormLSTM(3, 4)(x)[0].dtype == torch.float32
+        assert nn.GRU(3, 4)(x)[0].dtype == torch.float32
+        try:
+            y, _ = nn.LSTM(3, 4)(x)
+        except RuntimeError as error:
+            assert "could not create a primitive descriptor for the LSTM" in str(error)
+        else:
+            assert y.dtype == torch.bfloat16
 
 
 @pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated")
