@@ -85,12 +85,30 @@ class Verdicts(Mapping[str, Judged]):
         return not any(self._lack(row, frame, seeds) for frame in frames)
 
     def count(self, row: Comparison) -> int | None:
-        """The seeds that decide a comparison: all; in two stages, as many as make the half-width
-        of a primary one narrow, by the spread of the first ones; None while these are missing."""
+        """The seeds that decide a comparison: all; in two stages, of a primary one as many as are
+        planned for all of its arms, None while its first ones are missing. More seeds than it needs
+        itself leave its interval exact: their number, too, follows from spreads alone."""
         if self.first is None:
             return len(self.seeds)
         if row.family != "primary":
             return min(EXPLORED, len(self.seeds))
+        if self._needed[row.name] is None:
+            return None
+        planned = {
+            arm: max(
+                n for name, n in self._needed.items() if n is not None and arm in self.rows[name].arms
+            )
+            for arm in row.arms
+        }
+        return min(planned.values())
+
+    @cached_property
+    def _needed(self) -> dict[str, int | None]:
+        """Of each primary comparison the seeds that make its half-width narrow, by the spread of
+        the first ones; None while these are missing."""
+        return {name: self._need(row) for name, row in self.rows.items() if row.family == "primary"}
+
+    def _need(self, row: Comparison) -> int | None:
         first = self.seeds[: self.first]
         if self._lack(row, self.frame, first):
             return None
