@@ -39,7 +39,7 @@ def from_theano(
     Raises: ValueError where names are missing or shapes do not fit together.
 
     Source: github.com/ryankiros/layer-norm, layers.py. Its masks keep the state where they are 0;
-    give `lengths` or a PackedSequence instead.
+    give a PackedSequence instead.
 
     >>> eight, two = torch.zeros(8), torch.zeros(2)
     >>> from_theano({

@@ -39,8 +39,8 @@ def from_torch(
     Copied: the weights, projections included, and the biases to where they stand in the equations:
     the LSTM's b_ih + b_hh to b; the GRU's likewise for r and z, b_in to b, and b_hn, which the
     reset gate multiplies, to the bias of that norm; the RNN's sum to the norm's bias. Gains start
-    at 1 and the norms' other biases at 0, so the new net is another function than the old: what
-    was a summed input's scale is now 1. Train it on, at first with a small learning rate.
+    at 1 and the norms' other biases at 0, so the new net computes a different function: the scale
+    of each normalized term is now 1. Train it further, at first with a small learning rate.
 
     A weight that is frozen (`requires_grad=False`) in the module stays so, and a bias of which both
     parts are. The gains, and the biases of the LSTM's and GRU's norms, are new and are trained.

@@ -1,8 +1,9 @@
 """The layer-normalized LSTM and GRU over whole sequences, fast on CPUs.
 
-The same functions as in `layernorm.recurrent.definition`, computed by the C++ of `native/`: the
-threads split the hidden units, and one pass over a step's rows does both norms, the gates, the
-cell and its norm. Each is registered with torch as an operator (`layernorm::lstm`,
+The same functions as in `layernorm.recurrent.definition`, computed by the C++ of `native/`. Where
+W_h fits into each core's own cache, the threads divide the sequences; otherwise they divide the
+hidden units. One pass over a step's rows does both norms, the gates, the cell and its norm. Each is
+registered with torch as an operator (`layernorm::lstm`,
 `layernorm::lstm_backward`, ...), so that `torch.compile` and `torch.export` take it as it is.
 
 float32 and float64 are computed in themselves, float16 and bfloat16 in float32.
