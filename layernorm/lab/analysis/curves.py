@@ -46,11 +46,13 @@ def seconds_per_update(frame: DataFrame, arm: str) -> float:
     return (rows.seconds / rows.step).median()
 
 
-def logarithm(metric: str):
-    """A metric of comparisons: the logarithm of a final value, so that differences are ratios."""
+def logarithm(metric):
+    """A metric of comparisons: the logarithm of a final value, or of another metric, so that
+    differences are ratios."""
 
     def values(frame: DataFrame, arm: str, arms: tuple[str, ...]) -> Series:
-        return np.log(final(frame, arm, metric))
+        found = metric(frame, arm, arms) if callable(metric) else final(frame, arm, metric)
+        return np.log(found)
 
     return values
 

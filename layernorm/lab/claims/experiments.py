@@ -76,7 +76,8 @@ def finding(said: Said, rows: Sequence[Comparison], found: Verdicts | None) -> F
         reason = "; ".join(f"{one.row.name}: {one.verdict}" for one in own) + "."
     seeds = sorted({one.difference.n for one in judged.values() if one.difference})
     evidence = "; ".join(f"{name}: {one}" for name, one in judged.items())
-    level = f"{own[0].confidence:.2%} intervals, {' or '.join(map(str, seeds))} seeds"
+    levels = " or ".join(dict.fromkeys(f"{one.confidence:.2%}" for one in judged.values()))
+    level = f"{levels} intervals, {' or '.join(map(str, seeds))} seeds"
     evidence = f"Mean difference ({level}): {evidence}." if seeds else ""
     shown = {
         "numbers": {name: one.difference.mean for name, one in judged.items() if one.difference},
@@ -103,6 +104,7 @@ def table_row(name: str, one: Judged, found: Verdicts, *, alone: bool) -> dict[s
         "verdict": "" if alone or one.verdict == EXPLORATORY else one.verdict,
         "same verdict for margins": one.reach(),
         "possible": one.possible(),
+        "at rates as good in tuning": one.elsewhere(),
         "of the paper's updates": share(found, one.row.arms),
         "but": problem if one.verdict == EXPLORATORY else "",
     }

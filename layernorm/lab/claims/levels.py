@@ -69,8 +69,8 @@ class Level:
         null = f"; null: {self.null}" * bool(self.null)
         return (
             f"experiment {self.experiment().name}, {', '.join(self.arms)}: {self.of}; supported if "
-            f"all intervals, which share 5% with the primary comparisons, lie {side}, opposite if "
-            f"{other}, inconclusive if one lies on neither side{gates}{null}"
+            f"all intervals lie {side}, each as wide as if it shared 5% with the primary "
+            f"comparisons, which have 5% of their own; opposite if {other}, inconclusive if one lies on neither side{gates}{null}"
         )
 
     def finding(self, found: Verdicts | None = None) -> Finding:
@@ -153,7 +153,7 @@ LEVELS = (
         "other units of their layer.",
         *("20", lambda: get("convnet"), PLAIN, "border_active"),
         f"how often the ReLU is on, {BORDER}",
-        between=(0.5, 0.5),
+        between=(0.4, 0.6),
         null="the other units of the layer; untrained networks on images of noise have about 1",
     ),
     Level(

@@ -64,6 +64,7 @@ class Verdicts(Mapping[str, Judged]):
     def __getitem__(self, name: str) -> Judged:
         if name not in self._judged:
             one, *others = self.at_rates(name)
+            one = replace(one, others=tuple(others))
             otherwise = {other.verdict for other in others} - {INCONCLUSIVE, one.verdict}
             if otherwise and one.verdict != INCONCLUSIVE:
                 said = "At a learning rate that tuning cannot tell from the best, it is"
@@ -96,7 +97,9 @@ class Verdicts(Mapping[str, Judged]):
             return None
         planned = {
             arm: max(
-                n for name, n in self._needed.items() if n is not None and arm in self.rows[name].arms
+                n
+                for name, n in self._needed.items()
+                if n is not None and arm in self.rows[name].arms
             )
             for arm in row.arms
         }

@@ -181,6 +181,16 @@ def less(favored: str, other: str, metric: Any) -> Contrast:
     return (1, favored, metric), (-1, other, metric)
 
 
+def within(share: float, favored: str, other: str, metric: Callable) -> Contrast:
+    """The ratio of two arms, less a share, of a metric that is a logarithm: below 0 where the first
+    needs less than this share of the other."""
+
+    def beside_share(*given: Any) -> Series:
+        return metric(*given) - math.log(share)
+
+    return (1, favored, beside_share), (-1, other, metric)
+
+
 def minus(one: Contrast, other: Contrast, share: float = 1) -> Contrast:
     """A difference of differences: `one` less a share of the other."""
     return (*one, *((-share * weight, arm, metric) for weight, arm, metric in other))

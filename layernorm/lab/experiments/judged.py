@@ -56,12 +56,14 @@ def stands(low: float, high: float, between: tuple[float, float], says: str) -> 
 
 @dataclass(frozen=True)
 class Judged:
-    """A comparison's interval and what follows from it; `problem`: why nothing does."""
+    """A comparison's interval and what follows from it; `problem`: why nothing does. `others`: the
+    same at learning rates that tuning cannot tell from the best."""
 
     row: Comparison
     confidence: float
     difference: Interval | None = None
     problem: str | None = None
+    others: tuple[Judged, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -113,7 +115,15 @@ class Judged:
             said.append("anything is possible" if may == "anything" else f"possible: {may}")
         return said
 
+    def elsewhere(self) -> str:
+        """The intervals and verdicts of `others`; "" where there are none."""
+        if self.row.family == EXPLORATORY:
+            return ""
+        shown = (f"{one.difference:.3g}, {one.verdict}" for one in self.others if one.difference)
+        return " or ".join(dict.fromkeys(shown))
+
     def __str__(self) -> str:
         m, notes = self.row.margin, self.notes()
+        notes += [f"at rates as good in tuning {self.elsewhere()}"] * bool(self.elsewhere())
         shown = f"{self.difference:.3g} {m.unit}, margin {m.size:.3g}: " if self.difference else ""
         return f"{shown}{self.verdict}" + f" ({'; '.join(notes)})" * bool(notes)

@@ -117,12 +117,13 @@ def test_updates_to_a_level_by_hand():
     assert found.isna().all()
 
 
-def test_the_level_is_where_tuned_runs_of_none_end(monkeypatch):
-    class Run:
-        def __init__(self, arm, rate, mean, end):
-            self.config = {"arm": arm, "options": {"learning_rate": rate}}
-            self.result = {"final": {"mean_validation_bound": mean, "validation_bound": end}}
+class Run:
+    def __init__(self, arm, rate, mean, end):
+        self.config = {"arm": arm, "options": {"learning_rate": rate}}
+        self.result = {"final": {"mean_validation_bound": mean, "validation_bound": end}}
 
+
+def test_the_level_is_where_tuned_runs_of_none_end(monkeypatch):
     asked = []
     runs = [Run("none", 1, 9, 4.0), Run("none", 1, 7, 5.0), Run("none", 2, 7.5, 1.0),
             Run("none", 2, 9, 1.0), Run("layer", 3, 0, 0.0)]  # fmt: skip
@@ -149,14 +150,15 @@ def test_the_papers_sizes_and_a_narrow_run_of_them():
 
 @pytest.mark.parametrize(
     ("arrives", "verdict"),
-    [(360, "supported here"), (120, "supported here"), (900, "opposite here"), (420, None)],
+    [(360, "supported here"), (120, "supported here"), (900, "opposite here"), (396, None)],
 )
-def test_twice_as_fast_can_have_each_verdict(arrives, verdict):
-    """`none` reaches 150 nats after 600 updates; the margin is 60 updates around 360."""
+def test_twice_as_fast_can_have_each_verdict(monkeypatch, arrives, verdict):
+    """`none` reaches 150 nats after 600 updates; the margin is a tenth of 360."""
+    monkeypatch.setattr(plan.records, "runs", lambda *which: [Run("none", 1, 7, 150.0)])
     seeds, rows = tuple(range(100, 120)), []
     for arm, at in (("none", 600), ("layer", arrives)):
         for seed in seeds:
-            off = 50.0 * (seed % 4 - 1.5) * (arm == "layer")
+            off = 20.0 * (seed % 4 - 1.5) * (arm == "layer")
             bounds = ((0.0, 200.0), (at + off, 150.0), (1200.0, 140.0))
             rows += [(arm, seed, "validation_bound", *point, {}) for point in bounds]
             rows.append((arm, seed, "share_of_pixels", math.nan, 0.5, {}))
@@ -166,11 +168,8 @@ def test_twice_as_fast_can_have_each_verdict(arrives, verdict):
         pd.DataFrame(table, columns=columns).assign(profile="standard") for table in (rows, few)
     )
     comparisons = EXPERIMENT.comparisons
-    updates = until("validation_bound", lambda profile: 150.0)
     row = next(row for row in comparisons.rows if row.claim == plan.TWICE)
-    assert [weight for weight, _, _ in row.contrast] == [1, -0.6]
-    contrast = tuple((weight, arm, updates) for weight, arm, _ in row.contrast)
-    comparisons = replace(comparisons, rows=(replace(row, contrast=contrast),))
+    comparisons = replace(comparisons, rows=(row,))
     found = Verdicts(comparisons, *tables, ("none", "layer"), seeds, first=10)[row.name]
     assert found.problem is None
     assert found.verdict == (verdict or "inconclusive")

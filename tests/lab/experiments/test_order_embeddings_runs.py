@@ -10,6 +10,7 @@ import torch
 from lab.experiments.ordering import EXPERIMENT, SMALL, made
 
 from layernorm.lab import records
+from layernorm.lab.analysis.curves import logarithm, until
 from layernorm.lab.data import captions, scenes
 from layernorm.lab.experiments.order_embeddings import data, level, ranking, shown
 from layernorm.lab.experiments.run import train
@@ -177,20 +178,23 @@ def test_the_level_is_the_best_of_the_baseline_in_tuning(monkeypatch):
     assert level.level() == 65.0
 
 
-def test_updates_and_seconds_to_the_level_by_hand(monkeypatch):
+def test_updates_and_seconds_to_the_level_by_hand():
     """Seed 0 is there halfway between 10 and 20; seed 1 at once; seeds 2, 3 at 20; 4 never."""
-    monkeypatch.setattr(level, "level", {"book": 50.0}.get)
+
+    def taken(unit, runs, at=50.0):
+        metric = logarithm(until(level.SELECT, {"book": at}.get, unit))
+        return metric(runs, "layer", ("layer",))
+
     curves = {0: {0: 90, 10: 60, 20: 40}, 1: {0: 90, 10: 50, 20: 70}, 2: {0: 90, 20: 50}}
     curves |= {3: {0: 90, 20: 50}, 4: {0: 90, 10: 80, 20: 60}}
     runs = frame({("layer", seed): curve for seed, curve in curves.items()})
-    found = level.until_level("step")(runs, "layer", ("layer",))
+    found = taken("step", runs)
     assert found.tolist() == pytest.approx(np.log([15, 10, 20, 20, 20]).tolist())
-    found = level.until_level("seconds")(runs, "layer", ("layer",))
+    found = taken("seconds", runs)
     assert found.tolist() == pytest.approx(np.log([1.5, 1, 2, 2, 2]).tolist())
     never = runs[runs.seed.isin([0, 2, 4])]
-    assert level.until_level("step")(never, "layer", ("layer",)).isna().all()
-    monkeypatch.setattr(level, "level", lambda profile: math.nan)
-    assert level.until_level("step")(runs, "layer", ("layer",)).isna().all()
+    assert taken("step", never).isna().all()
+    assert taken("step", runs, math.nan).isna().all()
 
 
 # Shown
