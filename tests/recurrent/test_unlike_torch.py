@@ -96,11 +96,11 @@ def test_types_of_torch_under_autocast():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert nn.GRU(3, 4)(x)[0].dtype == torch.float32
         try:
-            y, _ = nn.LSTM(3, 4)(x)
+            found = nn.LSTM(3, 4)(x)[0].dtype
         except RuntimeError as error:
-            assert "could not create a primitive descriptor for the LSTM" in str(error)
-        else:
-            assert y.dtype == torch.bfloat16
+            found = str(error)
+    refused = "could not create a primitive descriptor for the LSTM"
+    assert found == torch.bfloat16 or refused in found
 
 
 @pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated")

@@ -156,8 +156,9 @@ AT_END = Margin(
     "less than a hundredth of the bound; drawings of models that are nearer do not look different",
 )
 STEPS = Margin(
-    *(math.log(1.1), "(logarithm)", "the logarithm of the updates until the level, less that of 60%"),
-    "a tenth of the updates; \"almost twice\" is no exact number",
+    *(math.log(1.1), "(logarithm)"),
+    "the logarithm of the updates until the level, less that of 60%",
+    'a tenth of the updates; "almost twice" is no exact number',
 )
 FASTER = Said(
     "faster-than-plain/draw",
@@ -266,6 +267,9 @@ EXPERIMENT = Experiment(
         result="figure 3; after 200 epochs 82.09 nats with and 82.36 without",
         shown="{glimpses} glimpses, {hidden} units, batches of {batch_size}; windows of {read} x "
         "{read} and {write} x {write} points, {latent} latent numbers",
-        rows=("layer - none, updates to the level, less 60%", "layer - none, end", "layer - none", "layer - rescaled"),
+        rows=(
+            *("layer - none, updates to the level, less 60%", "layer - none, end"),
+            *("layer - none", "layer - rescaled"),
+        ),
     ),
 )
