@@ -70,8 +70,8 @@ class Level:
         return (
             f"experiment {self.experiment().name}, {', '.join(self.arms)}: {self.of}; supported if "
             f"all intervals lie {side}, each as wide as if it shared 5% with the primary "
-            f"comparisons, which have 5% of their own; opposite if {other}, inconclusive if one lies "
-            f"on neither side{gates}{null}"
+            f"comparisons, which have 5% of their own; opposite if {other}, inconclusive if one "
+            f"lies on neither side{gates}{null}"
         )
 
     def finding(self, found: Verdicts | None = None) -> Finding:

@@ -259,6 +259,42 @@ def test_runs_beyond_the_planned_seeds_do_not_count():
     )
 
 
+def test_a_comparison_uses_all_seeds_that_are_planned_for_its_arms():
+    """Against the noisy `b` both `a` and `c` need more seeds than against each other; `d` has no
+    noisy comparison, so that its own stays at the first seeds."""
+    values = {
+        "a": (0.0, 0.01, 0.0, 0.01),
+        "b": (0.0, 1.0, 2.0, 0.0),
+        "c": (0.1,) * 4,
+        "d": (0.0,) * 4,
+    }
+    pairs = ("ab", "cb", "ac", "ad")
+    rows = tuple(Comparison(f"{x} - {y}", less(x, y, "loss"), ABOUT) for x, y in pairs)
+    plan, frame = Comparisons(rows, gates=()), table(values)
+    found = Verdicts(plan, frame, frame, "abcd", range(4), first=2)
+    assert {name: found.count(row) for name, row in found.rows.items()} == {
+        "a - b": 4, "c - b": 4, "a - c": 4, "a - d": 2,
+    }  # fmt: skip
+    assert found["a - c"].difference.n == 4
+    without = Verdicts(Comparisons(rows[2:], gates=()), frame, frame, "acd", range(4), first=2)
+    assert without.count(rows[2]) == 2
+    few = Verdicts(plan, frame[frame.arm != "b"], frame, "abcd", range(4), first=2)
+    assert few.count(rows[0]) is None
+    assert few.count(rows[2]) == 2
+
+
+def test_what_other_rates_give_stands_beside_a_verdict():
+    frame, again = table({"a": (1.0, 1.01), "b": (5.0, 5.0)}), table({"a": (4.0, 4.05)})
+    row = Comparison("a - b", less("a", "b", "loss"), ABOUT)
+    plan = Comparisons((row,), gates=())
+    found = Verdicts(plan, frame, frame, "ab", range(2), next_best=again)["a - b"]
+    assert found.verdict == SUPPORTED
+    other = found.others[0]
+    assert other.difference.mean == pytest.approx(-0.975)
+    assert f"at rates as good in tuning {other.difference:.3g}, {OPEN}" in str(found)
+    assert Verdicts(plan, frame, frame, "ab", range(2))["a - b"].elsewhere() == ""
+
+
 GOOD = {"a": (1.0, 1.0), "b": (5.0, 5.0)}
 BELOW = {"fails": "guesses", "metric": "loss", "below": 5.5}
 
