@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import pairs
 import pytest
 
-from layernorm.lab.benchmarks import packed
+from layernorm.lab.benchmarks import compiling, packed
 from layernorm.lab.benchmarks.measure.table import number
 from layernorm.lab.benchmarks.recurrent import tables
 from layernorm.lab.claims import verdicts
@@ -60,6 +60,15 @@ def test_it_says_where_the_lstm_is_slower():
     assert told == (*counts, number(slower[-1].ratio), *map(str, (steps, sequences, units)))
     grus = tables.select(rows, kind="gru", **chosen)
     assert all(row.ratio < 1 for row in grus)
+
+
+def test_its_times_of_compiling_are_the_recorded_ones():
+    told = re.search(r"traced over ten steps, take (\d+) to (\d+)\.", " ".join(README.split()))
+    rows = [row for row in compiling.recorded() if row.implementation == "torch traced"]
+    assert len(rows) == 2
+    assert sorted(map(int, told.groups())) == sorted(round(row.seconds) for row in rows)
+    ours = [row.seconds for row in compiling.recorded() if row.implementation == "ours"]
+    assert [round(seconds) for seconds in ours] == [2, 2]
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
