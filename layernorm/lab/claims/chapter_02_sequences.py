@@ -125,11 +125,13 @@ def padding_leaves_layer_normalization_alone() -> Finding:
     id="later-steps-rest-on-fewer-cases",
     statement="With sequences of different lengths, fewer and fewer cases are valid at later "
     "steps, which has the effect of a smaller batch.",
-    rule="2, 3 or 64 sequences of up to 10 steps: held if the number of valid cases never grows "
-    "with the step, and falls, and the outputs of every step with two or more are those of a batch "
-    "of these alone to 1e-9 (times largest entry over spread), for 20 draws, a climb, the "
-    "adversary's steps and its rows as lengths, and for padding in front; conditional if only "
-    "padding in front and equal lengths break it",
+    rule="2, 3 or 64 sequences of up to 10 steps. Refuted if in one draw of 64 the mean of some "
+    "step varies over 2000 units, of independent normal numbers, by another root mean square than "
+    "1/√cases, to a tenth (that valid cases get no more with the step is arithmetic, if padding "
+    "stands at the ends). Held if valid cases never grow and fall, and the outputs of every step "
+    "with two or more are those of a batch of these alone to 1e-9 (times largest entry over "
+    "spread), for 20 draws, a climb, the adversary's steps and its rows as lengths, and for "
+    "padding in front; conditional if only padding in front and equal lengths break it",
     sabotage=(BATCH_NORM, unmasked),
 )
 def later_steps_rest_on_fewer_cases() -> Finding:
@@ -148,6 +150,12 @@ def later_steps_rest_on_fewer_cases() -> Finding:
                 found.append(gap / adversary.conditioning(x[now].T))
         return worst(*found)
 
+    def noise(now: Tensor) -> float:
+        """By how much the mean of a step varies over units."""
+        mean, var = population(2000, 0.0)
+        F.batch_norm(draw(64, 2000) - 2, mean, var, training=True, momentum=1.0, mask=now)
+        return mean.square().mean().sqrt().item()
+
     def lengths(cases: int) -> Tensor:
         return torch.cat([torch.tensor([1.0, 10.0]), 1 + 9 * torch.rand(cases - 2)]).double()
 
@@ -157,9 +165,15 @@ def later_steps_rest_on_fewer_cases() -> Finding:
             hard[f"lengths by {name} (N = {n})"] = draw(n, 4, 10), 5 + 4 * row[0].clamp(-1, 1)
         for name, steps in adversary.matrices(n, 10).items():
             hard[f"{name} (N = {n})"] = steps[:, None], lengths(n)
+    steps = [now for now in valid(lengths(64)).T if now.sum() > 1]
+    noises, counts = [noise(now) for now in steps], [int(now.sum()) for now in steps]
+    near = all(abs(k * n**0.5 - 1) < 0.1 for k, n in zip(noises, counts, strict=True))
     return adversary.searched(
-        1e-9,
-        "The valid cases get fewer, and a step's outputs are those of a batch of them alone.",
+        1e-9 if near else 0.0,
+        f"From step 1, with {counts[0]} valid cases, to step {len(steps)}, with {counts[-1]}, the "
+        f"noise of a step's mean grows from {noises[0]:.2f} to {noises[-1]:.2f}, "
+        f"{'as' if near else 'unlike'} 1/√cases; a step's outputs are those of a batch of its "
+        "valid cases alone.",
         off,
         [(draw(64, 4, 10), lengths(64)) for _ in range(20)],
         hard,
@@ -174,59 +188,67 @@ def later_steps_rest_on_fewer_cases() -> Finding:
     id="no-statistics-beyond-the-longest-training-sequence",
     statement="Batch normalization of a recurrent network has a problem if a test sequence is "
     "longer than all training sequences: there are no statistics for the additional steps.",
-    rule="states s ← Vs + u + noise of 1 to 8 units, from 0: held if under the mean and variance "
-    "of step 20 the values of some unit at some step up to 80 have a mean of more than 0.1, or a "
-    "spread that misses 1 by as much, for 20 rotations V, a climb, the adversary's matrices up to "
-    "2, gates of memory cells, and a network that settles; conditional if only networks break it "
-    "whose means and spreads change by less than 0.11 of the spread after step 20",
+    rule="states s ← Vs + u + noise of 1 to 8 units, from 0, normalized at steps 1 to 20 by their "
+    "own mean and variance and up to step 80 by those of step 20. Held if the normalized values of "
+    "some unit at some step from 20 on have a mean of more than 0.1, or a spread that misses 1 by "
+    "as much, for states that never settle (20 rotations V, a climb, memory cells that keep all "
+    "they add up), for those of the adversary's matrices up to 2, of gates of cells and of a "
+    "network that settles, and where the next step multiplies the normalized values instead; "
+    "conditional if only networks that settle (eigenvalues of V below 1 in size) or feed back "
+    "normalized values break it",
     sabotage=(BATCH_NORM, own_statistics),
 )
 def no_statistics_beyond_the_longest_training_sequence() -> Finding:
     signs = 1 - 2 * (torch.arange(10_000)[:, None] % 2).double()
 
-    def moments(v: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and spread of each unit at steps 20 to 80, (steps, units)."""
+    def normalized(v: Tensor, u: Tensor, *fed_back: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and spread of each unit's normalized values at steps 20 to 80, (steps, units)."""
         mean, covariance, found = 0 * u, 0 * v, []
-        for _ in range(80):
+        for step in range(1, 81):
             mean, covariance = v @ mean + u, v @ covariance @ v.T + torch.eye(len(v)).double()
-            found.append(torch.stack([mean, covariance.diagonal().sqrt()]))
-        means, spreads = torch.stack(found[19:], 1)
+            spread = covariance.diagonal().sqrt()
+            if step == 20 or (fed_back and step < 20):
+                own = population(len(v), 0.0)
+                values = mean + signs * spread
+                F.batch_norm(values, *own, training=True, momentum=1.0)
+            if step >= 20 or fed_back:
+                high, low = F.batch_norm(torch.stack([mean + spread, mean - spread]), *own)
+                found.append(torch.stack([high + low, high - low]) / 2)
+            if fed_back:
+                mean, factors = found[-1][0], found[-1][1] / spread
+                covariance = factors[:, None] * covariance * factors
+        means, spreads = torch.stack(found[-61:], 1)
         return means, spreads
 
-    def normalized(v: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-        """The same under the statistics of step 20."""
-        means, spreads = moments(v, u)
-        mean, var = population(len(v), 0.0)
-        F.batch_norm(means[0] + signs * spreads[0], mean, var, training=True, momentum=1.0)
-        pairs = torch.stack([means + spreads, means - spreads]).flatten(1)
-        high, low = F.batch_norm(pairs, *(x.repeat(len(means)) for x in (mean, var)))
-        return (high + low).view_as(means) / 2, (high - low).view_as(means) / 2
-
-    def change(v: Tensor, u: Tensor) -> float:
-        means, spreads = moments(v, u)
-        return largest((means - means[0]) / spreads[0], spreads / spreads[0] - 1)
-
-    def off(v: Tensor, u: Tensor) -> Tensor:
-        means, spreads = normalized(v, u)
+    def off(*network: Tensor) -> Tensor:
+        means, spreads = normalized(*network)
         return 0.1 / size(means, spreads - 1)
 
-    cell, u = torch.eye(8).double(), torch.ones(8).double()
-    hard = {"a network that settles": (cell / 2, u)}
+    def grows(v: Tensor, u: Tensor, *fed_back: Tensor) -> bool:
+        return not fed_back and torch.linalg.eigvals(v.detach()).abs().max().item() > 1 - 1e-9
+
+    cell, u, back = torch.eye(8).double(), torch.ones(8).double(), torch.ones(1).double()
+    rotations = [(torch.linalg.qr(draw(8, 8))[0], draw(8)) for _ in range(20)]
+    hard = {"a network that settles": (cell / 2, u), "cells fed back normalized": (cell, u, back)}
+    hard["rotations fed back normalized"] = (*rotations[0], back)
     hard |= {f"H = {n}": (cell[:n, :n], u[:n]) for n in adversary.SIZES}
     hard |= {name: (v, u) for name, v in adversary.matrices(8, 8, huge=2.0).items()}
     hard |= {k: (bias.sigmoid().diag(), u) for k, bias in adversary.gates(1, 8).items()}
-    last = [normalized(v, u)[1][-1].mean().item() for v in (cell, cell / 2)]
+    shown = (cell, u), (cell / 2, u), (cell, u, back)
+    last = [normalized(*network)[1][-1].mean().item() for network in shown]
     return adversary.searched(
         1.0,
-        f"Under the statistics of step 20 the spread at step 80 is {last[0]:.1f} in memory cells "
-        f"and {last[1]:.1f} in a network that settles.",
+        f"Under the statistics of step 20 the spread at step 80 is {last[0]:.1f} in memory cells, "
+        f"{last[1]:.1f} in a network that settles and {last[2]:.1f} if cells are fed back "
+        "normalized.",
         off,
-        [(torch.linalg.qr(draw(8, 8))[0], draw(8)) for _ in range(20)],
+        rotations,
         hard,
         only_if=(
-            "each step has statistics of its own, and they change beyond the last step seen, by a "
-            "tenth of the spread or more",
-            lambda v, u: change(v, u) > 0.11,
+            "each step has statistics of its own, and what is normalized is a state that is "
+            "carried on unnormalized and never settles, as that of a memory cell with an open gate "
+            "or under a rotation",
+            grows,
         ),
     )
 

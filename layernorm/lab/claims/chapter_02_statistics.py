@@ -38,13 +38,15 @@ def every_batch(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
 @claim(
     id="small-batches-estimate-badly",
     statement="The smaller the batch, the worse its statistics estimate those of the whole data "
-    "set, so batch normalization restricts how small a batch may be.",
+    "set.",
     rule="all batches of 2 to 5 of four values that are equally frequent, and of 2 to 512 of two "
     "values; 20 draws of the values, a climb, the adversary's rows, 1 in a hundred cases and else "
-    "0: held if the root mean square errors of the batch's mean and variance, in units of the "
-    "spread, are 1/√N and √(2/(N - 1) + κ/N), which fall with N, to 1e-9 (times largest entry "
-    "over spread); κ is the excess kurtosis. Conditional if only values that do not vary break "
-    "it, or batches that take two values in turn",
+    "0: held if the root mean square errors of the batch's mean and of its unbiased variance, "
+    "which the running average takes, are 1/√N and √(2/(N - 1) + κ/N) in units of the spread and "
+    "its square, and that of the biased one, by which training divides, is √((2N - 1)/N² + "
+    "(1 - 1/N)² κ/N), to 1e-9 (times largest entry over spread), all of which fall with N; κ is "
+    "the excess kurtosis. Conditional if only values that do not vary break it, or batches that "
+    "take two values in turn",
     # Mutant: statistics of the first two cases alone.
     sabotage=(BATCH_NORM, lambda x, mean, var, **options: _batch_norm(x[:2], mean, var, **options)),
 )
@@ -57,9 +59,11 @@ def small_batches_estimate_badly() -> Finding:
             batches = batches[:n]
             mean, var = population(len(chances), 0.0)
             F.batch_norm(batches, mean, var, training=True, momentum=1.0)
+            inside, share = batches.var(0, correction=0) / spread**2, 1 - 1 / n
             for error, expected in (
                 ((mean - values.mean()) / spread, n**-0.5),
                 (var / spread**2 - 1, (2 / (n - 1) + kurtosis / n).sqrt()),
+                (inside - 1, ((2 * n - 1) / n**2 + share**2 * kurtosis / n).sqrt()),
             ):
                 found.append((chances @ error.square()).sqrt() / expected - 1)
         return largest(*found) / adversary.conditioning(values)
@@ -69,8 +73,9 @@ def small_batches_estimate_badly() -> Finding:
     hard["two values in turn"] = signs, torch.stack([signs, -signs], 1), half
     return adversary.searched(
         1e-9,
-        "For N = 2 to 512 the errors of the mean are 1/√N, those of the variance "
-        "√(2/(N − 1) + κ/N).",
+        "For N = 2 to 512 the errors of the mean are 1/√N, those of the unbiased variance, which "
+        "the running average takes, √(2/(N − 1) + κ/N), those of the biased one, by which "
+        "training divides, √((2N − 1)/N² + (1 − 1/N)² κ/N).",
         off,
         [(draw(4),) for _ in range(20)],
         hard | {name: (a[0],) for name, a in adversary.rows(4).items()},

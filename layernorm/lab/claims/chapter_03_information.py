@@ -136,7 +136,7 @@ def gain_and_bias_restore_batch_normalization() -> Finding:
         "the statistics are fixed, as in evaluation; in training those of each batch are lost",
         f"In evaluation the output is the input to {less(exact, 1e-12)}, for 50 batches and the "
         f"adversary's {len(hard)}. In training the best gain and bias for 50 batches of 20 cases "
-        f"leave {left:.0%} of the variance.",
+        f"leave {left:.0%} of the variance (1.5/N is {1.5 / 20:.1%}).",
         off=exact,
         left=left,
     )
@@ -154,22 +154,23 @@ def unexplained(y: Tensor, a: Tensor) -> float:
     id="gain-and-bias-restore-layer-normalization",
     statement="The learned gain and bias let layer normalization restore the expressive power of "
     "the original data.",
-    rule="eps = 0, 200 cases of 8 units, the gain and bias of each unit fitted to give its input "
+    rule="eps = 0, 200 cases of 20 units, the gain and bias of each unit fitted to give its input "
     "back: held if nothing is left of the inputs' variance to 1e-12; else refuted, and the "
     "evidence says whether cases a and 3a + 5 come out the same to 1e-9 for 100 drawn g, b",
     # Mutant: no normalization.
     sabotage=(LAYER_NORM, lambda x, n, g=1.0, b=0.0, eps=EPS: g * x + b),
 )
 def gain_and_bias_restore_layer_normalization() -> Finding:
-    a, apart = draw(200, 8), 0.0
+    a, apart = draw(200, 20), 0.0
     left = unexplained(plain(a), a)
-    for g, b in zip(draw(100, 8), draw(100, 8), strict=True):
-        pair = F.layer_norm(torch.stack([a[0], 3 * a[0] + 5]), (8,), g, b, 0.0)
+    for g, b in zip(draw(100, 20), draw(100, 20), strict=True):
+        pair = F.layer_norm(torch.stack([a[0], 3 * a[0] + 5]), (20,), g, b, 0.0)
         apart = worst(apart, largest(pair[0] - pair[1]))
     return held(
         left < 1e-12,
-        f"The best gain and bias leave {left:.0%} of the variance; the cases a and 3a + 5 come "
-        f"out {'the same' if apart < 1e-9 else 'different'} for all of 100 gains and biases.",
+        f"The best gain and bias for 20 units leave {left:.0%} of the variance (1.5/H is "
+        f"{1.5 / 20:.1%}); the cases a and 3a + 5 come out "
+        f"{'the same' if apart < 1e-9 else 'different'} for all of 100 gains and biases.",
         left=left,
         apart=apart,
     )

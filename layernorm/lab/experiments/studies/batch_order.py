@@ -49,7 +49,7 @@ NATS = Margin(
 )
 SCATTERED = Said(
     "batches-must-be-scattered/digits",
-    "Batch normalization needs batches scattered over the data as much as possible.",
+    "Batch normalization suffers more than other networks from batches of mostly one class.",
 )
 OVERFITTING = Said(
     "batch-normalization-avoids-overfitting/digits",

@@ -7,8 +7,9 @@ The constant is about eight standard deviations of the pixels: as a measurement 
 year, say, or a temperature in kelvin. Rate and metric as in the study batch_size.
 
 Primary: summary C's "harmless, since data are centered", its control, a shift that is not centered
-away, and batch normalization's invariance (section 5.1 and table 1 of the paper). Some 200 runs of
-half a second, two minutes in all.
+away, and whether batch normalization, whose outputs a shift does not change (section 5.1 and table
+1 of the paper), learns as without it, which no source says. Some 200 runs of half a second, two
+minutes in all.
 """
 
 from layernorm.lab.experiments.contrasts import Comparison, Comparisons, Margin, Said, less

@@ -44,8 +44,8 @@ COMPARISONS = Comparisons(
         *same_rate(
             Said(
                 "learning-ignores-initial-scale/deep_digits",
-                "At one learning rate, a deep layer-normalized network learns equally well from "
-                "weights of any initial scale.",
+                "At one learning rate, a deep layer-normalized network learns as well from weights "
+                "ten times smaller and ten times larger as from default ones.",
             ),
             *("test_error", POINTS),
         ),

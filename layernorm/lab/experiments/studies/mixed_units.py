@@ -5,8 +5,9 @@ digits is measured in a unit a hundred times smaller, so that its numbers are a 
 larger; `same` keeps one unit for all. Whatever happens to the input, the rest of the network is
 the same; `layer-…` also normalizes the summed inputs of its hidden layers.
 
-Primary are both conditions of summary D's statement: that the standardized features are ahead, and
-that the mixed units are why. Some 200 runs of a quarter of a second, one or two minutes in all.
+Primary are both conditions of the statement that answers the warning: that the standardized
+features are ahead, and that the mixed units are why. Some 200 runs of a quarter of a second, one or
+two minutes in all.
 """
 
 from layernorm.lab.experiments.contrasts import Comparison, Comparisons, Margin, Said, less, minus
@@ -31,9 +32,9 @@ NATS = Margin(
 )
 _UNITS = Said(
     "mixed-units/digits",
-    "Normalizing the features of a case together causes great problems if their units differ: a "
-    "network learns worse from features normalized in this way than from features standardized one "
-    "by one.",
+    "Where the units of features differ, a network learns worse from features normalized together, "
+    "in each case, than from features standardized one by one, and by more than where they share "
+    "one unit.",
 )
 _MIXED, _SAME = (
     less(f"standardized-{units}", f"case-{units}", "mean_test_nll") for units in ("mixed", "same")

@@ -94,8 +94,8 @@ _ROWS = (  # name, contrast, margin; id, statement
         "each step's - shared",
         *(((1, BATCH, "test_nll"), (-1, BATCH, "shared_nll")), TRAINED),
         "shared-statistics-harm",
-        "A trained LSTM with batch normalization does worse with statistics that all steps share "
-        "than with those of each step.",
+        "An LSTM with batch normalization that was trained with statistics of each step does worse "
+        "if they are pooled in evaluation.",
     ),
     (
         "three digits - one, layer - batch",
