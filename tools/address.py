@@ -5,14 +5,12 @@ buttons, edit links, the Colab cell of every chapter, badges, the citation file,
 pages) is found by its owner and name, so one command moves them all.
 """
 
-import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from pairs import ROOT, address
+from pairs import ROOT, address, replace
 
 PATTERN = re.compile(r"https://github\.com/([A-Za-z0-9-]+)/([A-Za-z0-9._-]+?)/?")
 
@@ -70,10 +68,7 @@ def change(root: Path, old: str, new: str) -> list[Path]:
     for path, before in texts(root).items():
         after = moved(before, *pair)
         if after != before:
-            temporary = path.with_name(f".{path.name}.tmp")
-            temporary.write_bytes(after.encode())
-            shutil.copymode(path, temporary)
-            os.replace(temporary, path)
+            replace(path, after)
             changed.append(path)
     return changed
 

@@ -8,16 +8,14 @@ words after *Solution:* an answer that the teacher grades by hand. All other cel
 
 import argparse
 import ast
-import os
 import re
 import symtable
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
-from pairs import ROOT, read_text
+from pairs import ROOT, chapters, read_text, write
 
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 EXERCISE = re.compile(r"\*\*(Exercise )?\d+[ .:(]")
@@ -144,31 +142,21 @@ def _bound_by(source: str) -> set[str]:
         return set()
 
 
-def chapters(beginnings: Iterable[str]) -> list[Path]:
-    found = {}
-    for beginning in beginnings:
-        texts = sorted((ROOT / "notebooks").glob(f"{beginning}*.md"))
-        if not texts:
-            sys.exit(f"no chapter begins with {beginning!r}; there are, for instance, 03 and 07")
-        found |= dict.fromkeys(texts)
-    return list(found)
-
-
-def main(beginnings: list[str], course: Path) -> None:
+def main(beginnings: list[str], course: Path, folder: Path = ROOT / "notebooks") -> None:
     config = course / "nbgrader_config.py"
-    for path in chapters(beginnings):
+    texts = chapters(beginnings, folder)
+    for path in texts:
         file = course / "source" / path.stem / f"{path.stem}.ipynb"
         if file.exists():
             sys.exit(f"{file} is there already; delete it to have it made again")
         notebook = assignment(read_text(path))
         file.parent.mkdir(parents=True, exist_ok=True)
-        nbformat.write(notebook, part := file.with_suffix(".part"))
-        os.replace(part, file)
+        write(notebook, file)
         points = sum(c.metadata.get("nbgrader", {}).get("points", 0) for c in notebook.cells)
         print(f"{file}: {points} points")
     if not config.exists():
         config.write_text(CONFIG)
-    print(f"next: cd {course} && nbgrader generate_assignment {chapters(beginnings)[0].stem}")
+    print(f"next: cd {course} && nbgrader generate_assignment {texts[0].stem}")
 
 
 if __name__ == "__main__":

@@ -170,9 +170,9 @@ class Answers:
 
 
 @functools.cache
-def _sent(readings: int = 101) -> bytes:
-    """A record as a worker sends it, of curves that were read so often."""
-    curves = {n: {"step": list(range(readings)), "value": [0.5 + i for i in range(readings)]}
+def _sent() -> bytes:
+    """A record as a worker sends it, of curves with 101 readings."""
+    curves = {n: {"step": list(range(101)), "value": [0.5 + i for i in range(101)]}
               for n in (*CURVES, "batch_loss")}  # fmt: skip
     final = {name: 0.5 for n in CURVES for name in (n, f"mean_{n}", f"best_{n}")}
     result = {"curves": curves, "final": final, "diverged_at": None}

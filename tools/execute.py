@@ -146,21 +146,13 @@ async def execute_all(chapters: list[Chapter], at_a_time: int) -> list[str]:
     return failures
 
 
-def select(names: list[str], folder: Path) -> list[Path]:
-    texts = sorted(folder.glob("*.md"))
-    for name in names:
-        if not any(path.stem.startswith(name) for path in texts):
-            known = ", ".join(path.stem for path in texts) or "none"
-            raise Failure(f"no chapter's name starts with {name!r}; there are: {known}")
-    return [path for path in texts if not names or any(path.stem.startswith(n) for n in names)]
-
-
 def run(options: argparse.Namespace) -> None:
+    texts = pairs.chapters(options.names, options.folder)
     if options.tidy:
-        for path in select(options.names, options.folder):
+        for path in texts:
             pairs.tidy(path)
         return
-    chapters = [Chapter.read(path) for path in select(options.names, options.folder)]
+    chapters = [Chapter.read(path) for path in texts]
     for chapter in chapters:
         chapter.refuse_lost_edits()
     if options.check:

@@ -5,11 +5,13 @@ import ast
 import hashlib
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import jupytext
@@ -103,12 +105,31 @@ def with_outputs(text: NotebookNode, executed: NotebookNode) -> NotebookNode:
     return text
 
 
+def chapters(beginnings: Iterable[str], folder: Path = ROOT / "notebooks") -> list[Path]:
+    """The texts whose names start with these, in their order; all without any.
+
+    Raises `SystemExit` for a beginning that no name has.
+    """
+    texts, found = sorted(folder.glob("*.md")), []
+    for beginning in beginnings:
+        mine = [path for path in texts if path.stem.startswith(beginning)]
+        if not mine:
+            known = ", ".join(path.stem for path in texts) or "none"
+            sys.exit(f"no chapter's name starts with {beginning!r}; there are: {known}")
+        found += mine
+    return list(dict.fromkeys(found or texts))
+
+
 def replace(path: Path, content: str) -> None:
-    """Under a temporary name first: an interruption leaves the old file. An equal file stays."""
-    if path.exists() and path.read_text(encoding="utf-8") == content:
+    """Under a temporary name first: an interruption leaves the old file. An equal file stays, and
+    another one's mode."""
+    old, new = path.read_bytes() if path.exists() else None, content.encode()
+    if old == new:
         return
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(content, encoding="utf-8")
+    temporary.write_bytes(new)
+    if old is not None:
+        shutil.copymode(path, temporary)
     os.replace(temporary, path)
 
 

@@ -8,7 +8,6 @@ Chromium can only point at files, lead to the place in the book, and each page g
 import html
 import io
 import sys
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -268,9 +267,9 @@ def main(folder: Path, file: Path) -> None:
             locate(one)
         book = join(browser, every, f"{folder.as_uri()}/")
     file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as part:
-        book.write(part)
-    Path(part.name).replace(file)
+    part = file.with_suffix(".part")  # an interruption leaves an earlier book
+    book.write(part)
+    part.replace(file)
     print(f"{file}: {len(book.pages)} pages, {file.stat().st_size / 1e6:.1f} MB")
 
 

@@ -25,12 +25,12 @@ from urllib.parse import urljoin
 import nbformat
 import yaml
 from address import owner_and_name
-from assignment import EXERCISE, chapters
+from assignment import EXERCISE
 from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from nbconvert import SlidesExporter
 from nbformat import NotebookNode
-from pairs import ROOT, address, read_notebook
+from pairs import ROOT, address, chapters, read_notebook
 
 LINES, COLUMNS = 16, 70  # of text on a slide, by the sizes in slides.html.j2
 FIGURE = 8  # lines that a figure takes at least; it is drawn as high as there is room

@@ -3,10 +3,10 @@ the built page, so that the ledger can link to the cell that decides it. The not
 as it was.
 """
 
-import json
 import re
 
 from layernorm.lab.claims.page import anchor
+from notebooks import on_read
 
 SHOWN = "claims.show(", "pages.show("
 ROW = re.compile(r"<tr>(?P<row>.*?<code>(?P<id>[^<]+)</code>.*?</tr>)", re.DOTALL)
@@ -31,11 +31,6 @@ def anchored(notebook: dict) -> dict:
     return notebook
 
 
-def read(app, docname, source):
-    if app.env.doc2path(docname).endswith(".ipynb"):
-        source[0] = json.dumps(anchored(json.loads(source[0])))
-
-
 def setup(app):
-    app.connect("source-read", read)
+    on_read(app, lambda app, name, notebook: anchored(notebook))
     return {"version": "1", "parallel_read_safe": True}

@@ -11,7 +11,6 @@ An e-reader has no sliders, buttons or network, and many cannot open a folded pa
 - links to what is not in the book, as the runs behind a figure, lead to the book's address.
 """
 
-import json
 import sys
 import tomllib
 from contextlib import ExitStack
@@ -25,6 +24,8 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.builders.epub3 import Epub3Builder
 from sphinx.util.fileutil import copy_asset
+
+from notebooks import on_read
 
 ROOT = Path(__file__).parents[2]
 STYLES = ["_static/pygments.css", "_static/ebook.css"]
@@ -79,16 +80,13 @@ class Ebook(Epub3Builder):
         """Pages that have moved are not in the book."""
 
 
-def stills(app, docname, source):
+def stills(app, docname, notebook):
     """Give the pictures of interactive figures the words that their outputs hold."""
-    if app.builder.name != "epub" or not app.env.doc2path(docname).endswith(".ipynb"):
-        return
-    notebook = json.loads(source[0])
-    for cell in notebook["cells"]:
+    for cell in notebook["cells"] if app.builder.name == "epub" else ():
         for output in cell.get("outputs", []):
             if alt := output.get("metadata", {}).get("image/png", {}).get("alt"):
                 cell["metadata"].setdefault("mystnb", {}).setdefault("image", {})["alt"] = alt
-    source[0] = json.dumps(notebook)
+    return notebook
 
 
 def unfold(soup):
@@ -185,7 +183,7 @@ def close(app, exception):
 
 def setup(app):
     app.add_builder(Ebook, override=True)
-    app.connect("source-read", stills)
+    on_read(app, stills)
     app.connect("html-page-context", page, priority=900)  # after all that add styles
     app.connect("build-finished", close)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": False}

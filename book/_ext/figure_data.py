@@ -8,33 +8,26 @@ is not in it. The links stand below the box that opens an experiment's chapter, 
 the end, and in the ledger.
 """
 
-import json
-import re
 from pathlib import Path
 
 import pandas
 
 from layernorm.lab import records
-from layernorm.lab.records.published import published, published_folder
+from layernorm.lab.records.published import names, published
+from notebooks import called, on_read
 
 RUN = ["arm", "seed", "learning_rate", "update"]
 
 
 def sweeps() -> list[str]:
     """The published sweeps, but for the runs on a few examples."""
-    names = (file.name for file in published_folder().iterdir())
-    names = (name.removesuffix(".json") for name in names if name.endswith(".json"))
-    return sorted(name for name in names if not name.endswith("_overfit"))
+    return [name for name in names() if not name.endswith("_overfit")]
 
 
 def named(notebook: dict) -> list[str]:
-    """The sweeps of the experiments that the notebook's code names as a call's first argument.
-
-    An option or a metric may have the name of an experiment: `{"batch_size": 4}`, `("drift", x)`.
-    """
-    code = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code")
-    called = set(re.findall(r'\w\(\s*"(\w+)"', code))
-    return [sweep for sweep in sweeps() if sweep.partition("-")[0] in called]
+    """The sweeps of the experiments that the notebook's code names."""
+    experiments = called(notebook)
+    return [sweep for sweep in sweeps() if sweep.partition("-")[0] in experiments]
 
 
 def csv(sweep: str) -> str:
@@ -52,23 +45,17 @@ def csv(sweep: str) -> str:
     return table.loc[frame.set_index(RUN).index.unique()].to_csv()
 
 
-def linked(notebook: dict, names: list[str]) -> dict:
-    """The notebook with links to these sweeps' files, as a cell after its box or at its end."""
-    links = ", ".join(f'<a href="../data/{name}.csv">{name}</a>' for name in names)
+def linked(notebook: dict) -> dict:
+    """The notebook with links to its sweeps' files, as a cell after its box or at its end."""
+    if not (found := named(notebook)):
+        return notebook
+    links = ", ".join(f'<a href="../data/{name}.csv">{name}</a>' for name in found)
     text = f"Data of the figures made from published runs (CSV): {links}"
     cell = {"cell_type": "markdown", "id": "figure-data", "metadata": {}, "source": text}
     cells = notebook["cells"]
     boxes = (i + 1 for i, one in enumerate(cells) if "report.box(" in "".join(one["source"]))
     at = next(boxes, len(cells))
     return {**notebook, "cells": [*cells[:at], cell, *cells[at:]]}
-
-
-def read(app, docname, source):
-    if not app.env.doc2path(docname).endswith(".ipynb"):
-        return
-    notebook = json.loads(source[0])
-    if names := named(notebook):
-        source[0] = json.dumps(linked(notebook, names))
 
 
 def write(app, exception):
@@ -80,6 +67,6 @@ def write(app, exception):
 
 
 def setup(app):
-    app.connect("source-read", read)
+    on_read(app, lambda app, name, notebook: linked(notebook))
     app.connect("build-finished", write)
     return {"version": "1", "parallel_read_safe": True}

@@ -1,7 +1,8 @@
 """Keeps an interval in a table on one line: a narrow column breaks before it, never inside."""
 
-import json
 import re
+
+from notebooks import on_read
 
 CELL = re.compile(r"<td>[^<]*</td>")
 INTERVAL = re.compile(r"\[([^][, ]+), ([^][, ]+)\]")
@@ -12,17 +13,14 @@ def whole(table):
     return CELL.sub(lambda cell: INTERVAL.sub("[\\1,\N{NO-BREAK SPACE}\\2]", cell[0]), table)
 
 
-def read(app, name, source):
-    if not app.env.doc2path(name).endswith(".ipynb"):
-        return
-    notebook = json.loads(source[0])
+def change(app, name, notebook):
     for cell in notebook["cells"]:
         for output in cell.get("outputs", ()):
             if html := output.get("data", {}).get("text/html"):
                 output["data"]["text/html"] = whole("".join(html))
-    source[0] = json.dumps(notebook)
+    return notebook
 
 
 def setup(app):
-    app.connect("source-read", read)
+    on_read(app, change)
     return {"version": "1", "parallel_read_safe": True}

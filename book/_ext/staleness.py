@@ -7,20 +7,18 @@ import json
 import warnings
 
 from layernorm.lab import records
-from layernorm.lab.records.published import published_folder
-
-
-def experiments() -> set[str]:
-    """The experiments that have published runs."""
-    names = (file.name for file in published_folder().iterdir())
-    return {name.partition("-")[0] for name in names if name.endswith(".json")}
+from layernorm.lab.records.published import names
+from notebooks import called, on_read
 
 
 def banner(notebook: dict) -> str:
-    """Return a note on stale experiments that the notebook names; "" where all is current."""
-    code = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code")
-    named = [name for name in sorted(experiments()) if f'"{name}"' in code]
-    told = {name: records.staleness_banner(name) for name in named}
+    """Return a note on stale experiments that the notebook names; "" where all is current.
+
+    Own runs do not count: the page is of the published ones, and the same on every machine.
+    """
+    named = called(notebook) & {sweep.partition("-")[0] for sweep in names()}
+    with records.published_only():
+        told = {name: records.staleness_banner(name) for name in sorted(named)}
     return "\n".join(f"- {name}: {text}" for name, text in told.items() if text)
 
 
@@ -35,13 +33,9 @@ def marked(notebook: dict, text: str) -> dict:
     return {**notebook, "cells": [*notebook["cells"][:1], cell, *notebook["cells"][1:]]}
 
 
-def read(app, docname, source):
-    if not app.env.doc2path(docname).endswith(".ipynb"):
-        return
-    notebook = json.loads(source[0])
+def change(app, docname, notebook):
     text = app.env.staleness[docname] = banner(notebook)
-    if text:
-        source[0] = json.dumps(marked(notebook, text))
+    return marked(notebook, text) if text else notebook
 
 
 def outdated(app, env, added, changed, removed):
@@ -60,6 +54,6 @@ def outdated(app, env, added, changed, removed):
 def setup(app):
     # sphinx_external_toc looks at every object in memory, torch's deprecated ones included.
     warnings.filterwarnings("ignore", ".*torch.distributed.reduce_op", FutureWarning)
-    app.connect("source-read", read)
+    on_read(app, change)
     app.connect("env-get-outdated", outdated)
     return {"version": "1", "parallel_read_safe": False}

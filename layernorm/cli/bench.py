@@ -33,6 +33,19 @@ Rounds = Annotated[int, typer.Option(help="Samples of each in a process; of one 
 Quick = Annotated[bool, typer.Option("--quick", help="Few samples: minutes instead of hours.")]
 
 
+def _threads(about: str) -> typer.models.OptionInfo:
+    """The option `--threads`; too few or too many are refused."""
+
+    def checked(number: int | None) -> int | None:
+        from layernorm.lab.experiments.machine import check_number
+
+        if number is not None:
+            check_number("threads", number)
+        return number
+
+    return typer.Option(help=about, callback=checked)
+
+
 @app.callback()
 def bench() -> None:
     """The costs of things on this machine; nothing that is wrong is timed."""
@@ -100,7 +113,7 @@ def bench_recurrent(
         str | None, typer.Option(help="T,B,I,H; several with semicolons. Default: nine.")
     ] = None,
     subjects: Subjects = None,
-    threads: Annotated[int | None, typer.Option(help="Default: as many as torch uses.")] = None,
+    threads: Annotated[int | None, _threads("Default: as many as torch uses.")] = None,
     processes: Processes = 10,
     rounds: Rounds = 3,
     huge_pages: Annotated[
@@ -134,7 +147,7 @@ def bench_packed(
         str | None, typer.Option(help="T,B,I,H; several with semicolons. Default: six.")
     ] = None,
     subjects: Subjects = None,
-    threads: Annotated[int | None, typer.Option(help="Default: one, then two.")] = None,
+    threads: Annotated[int | None, _threads("Default: one, then two.")] = None,
     processes: Processes = 10,
     rounds: Rounds = 3,
     again: Again = False,
@@ -160,7 +173,7 @@ def bench_compile(
         str | None, typer.Option(help="T,B,I,H; several with semicolons. Default: 10,32,128,128.")
     ] = None,
     subjects: Subjects = None,
-    threads: Annotated[int, typer.Option(help="Of the processes that compile.")] = 1,
+    threads: Annotated[int, _threads("Of the processes that compile.")] = 1,
     rounds: Annotated[int, typer.Option(help="Samples of each, at least 6.")] = 10,
     again: Again = False,
     as_json: AsJson = None,

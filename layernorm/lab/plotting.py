@@ -60,7 +60,6 @@ def curves(
     metric: str,
     arms: Sequence[str],
     labels: Mapping[str, str] | None = None,
-    confidence: float = 0.95,
     log: bool = False,
 ) -> None:
     """Mean curves of the arms over their seeds, with the t interval of the mean as a band; `log` as
@@ -71,7 +70,7 @@ def curves(
     """
     for arm in arms:
         label = (labels or {}).get(arm, arm)
-        curve(ax, frame, arm, metric, label=label, confidence=confidence, log=log)
+        curve(ax, frame, arm, metric, label=label, log=log)
 
 
 def curve(

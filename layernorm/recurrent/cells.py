@@ -1,8 +1,9 @@
 """One step at a time, for models that feed their output back: `torch.nn.LSTMCell`, `GRUCell` and
 `RNNCell` with layer normalization.
 
-A cell stepped over time gives the numbers of the layer of one layer. Its parameters are the layer's
-without _l0, so `{name + "_l0": p for name, p in cell.state_dict().items()}` loads into the layer.
+A cell stepped over time gives the numbers of the layer of one layer. It has no fast path: the
+definition computes it. Its parameters are the layer's without _l0, so
+`{name + "_l0": p for name, p in cell.state_dict().items()}` loads into the layer.
 """
 
 import torch

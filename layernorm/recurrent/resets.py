@@ -45,6 +45,21 @@ def _arguments(layer, input, resets, hx) -> None:
             f"{_shape(resets)}"
         )
     _validation.on_device("resets", resets, input, "input's")
+    if not torch.compiler.is_compiling() and _mapped(resets):
+        raise ValueError(
+            "resets must be the same for all that torch.vmap maps over, since shapes depend on "
+            "them; got one for each: call with_resets on the whole batch, (T, B), without vmap"
+        )
+
+
+def _mapped(tensor: Tensor) -> bool:
+    """Tell whether `torch.vmap` maps over it."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return False
 
 
 @checked(_arguments)
@@ -71,7 +86,7 @@ def with_resets(
     direction: after the first).
 
     Raises: TypeError for another layer, a `PackedSequence` and resets that are not bool; ValueError
-    for shapes that do not fit; and as the layer.
+    for shapes that do not fit, and for resets that `torch.vmap` maps over; and as the layer.
 
     Source: the agents of reinforcement learning, such as IMPALA's (Espeholt et al. 2018,
     arXiv:1802.01561; its code, experiment.py, sets back the core's state where `done` is True).

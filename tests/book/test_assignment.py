@@ -128,23 +128,22 @@ def test_every_chapter(path):
             assert line in kept
 
 
-def test_command(tmp_path, monkeypatch, capsys):
+def test_command(tmp_path, capsys):
     folder = tmp_path / "notebooks"
     folder.mkdir()
     (folder / "01-chapter.md").write_text(CHAPTER)
-    monkeypatch.setattr(assignment, "ROOT", tmp_path)
     course = tmp_path / "course"
-    assignment.main(["01"], course)
+    assignment.main(["01"], course, folder)
     file = course / "source" / "01-chapter" / "01-chapter.ipynb"
     assert f"{file}: 6 points" in capsys.readouterr().out
     nbformat.validate(nbformat.read(file, 4))
     with pytest.raises(SystemExit, match="is there already; delete it"):
-        assignment.main(["01"], course)
-    with pytest.raises(SystemExit, match="no chapter begins with '99'"):
-        assignment.main(["99"], course)
+        assignment.main(["01"], course, folder)
+    with pytest.raises(SystemExit, match="no chapter's name starts with '99'; there are: 01-ch"):
+        assignment.main(["99"], course, folder)
 
 
-def test_nbgrader(tmp_path, monkeypatch):
+def test_nbgrader(tmp_path):
     """Released, handed in with the solutions, empty and with one mistake, and graded."""
     pytest.importorskip("nbgrader", reason="nbgrader is not installed: pip install -e '.[teach]'")
     from nbgrader.api import Gradebook
@@ -153,8 +152,7 @@ def test_nbgrader(tmp_path, monkeypatch):
     folder, course = tmp_path / "notebooks", tmp_path / "course"
     folder.mkdir()
     (folder / f"{name}.md").write_text(CHAPTER)
-    monkeypatch.setattr(assignment, "ROOT", tmp_path)
-    assignment.main(["01"], course)
+    assignment.main(["01"], course, folder)
 
     def run(command: str) -> None:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -143,7 +143,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
 
 def test_unknown_names_and_missing_kernels_are_refused(tmp_path):
     chapter(tmp_path, "01-a", "1 + 1")
-    with pytest.raises(execute.Failure, match="starts with '07'; there are: 01-a"):
+    with pytest.raises(SystemExit, match="starts with '07'; there are: 01-a"):
         run(tmp_path, "07")
     (tmp_path / "01-a.md").write_text("# No front matter\n")
     with pytest.raises(ValueError, match="must name a kernelspec"):

@@ -1,8 +1,9 @@
 """The book's own Sphinx extensions: docstrings, stale records and shown claims."""
 
-import importlib.util
 import json
 import re
+from dataclasses import replace
+from importlib import import_module as extension
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,14 +14,6 @@ from layernorm.lab.claims import page
 from layernorm.lab.claims.verdicts import Stored
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "book" / "_ext"
-
-
-def extension(name):
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(
@@ -62,7 +55,7 @@ def staleness(monkeypatch):
     """The extension, with runs of "drift" that are stale and runs of "batch_size" that are not."""
     module = extension("staleness")
     told = {"drift": "2 of 5 runs are old.", "batch_size": ""}
-    monkeypatch.setattr(module, "experiments", lambda: set(told))
+    monkeypatch.setattr(module, "names", lambda: [f"{name}-book" for name in told])
     monkeypatch.setattr(records, "staleness_banner", told.get)
     return module
 
@@ -71,7 +64,12 @@ def staleness(monkeypatch):
 def app(tmp_path):
     """A book in this folder."""
     env = SimpleNamespace(staleness={}, doc2path=lambda name: str(tmp_path / f"{name}.ipynb"))
-    return SimpleNamespace(env=env)
+    on = {}
+
+    def connect(event, listener, **_):
+        on[event] = listener
+
+    return SimpleNamespace(env=env, on=on, connect=connect, add_builder=lambda *_, **__: None)
 
 
 def chapter(code):
@@ -82,9 +80,16 @@ def chapter(code):
 
 def read(module, app, code):
     """A chapter with this code, as the extension leaves it."""
-    source = [chapter(code)]
-    Path(app.env.doc2path("chapter")).write_text(source[0], encoding="utf-8")
-    module.read(app, "chapter", source)
+    text = chapter(code)
+    Path(app.env.doc2path("chapter")).write_text(text, encoding="utf-8")
+    return shown_as(module, app, text)
+
+
+def shown_as(module, app, text):
+    """The text of a page, as the extension leaves it."""
+    module.setup(app)
+    source = [text]
+    app.on["source-read"](app, "chapter", source)
     return source[0]
 
 
@@ -99,7 +104,8 @@ def test_a_chapter_with_stale_records_says_so_below_its_title(staleness, app):
 @pytest.mark.parametrize(
     ("name", "code"),
     [
-        *(("staleness", code) for code in ('records.load("batch_size", "book")', "drift = 1")),
+        ("staleness", 'records.load("batch_size", "book")'),
+        ("staleness", 'drift, x = 1, {"drift": 4}  # an option'),
         ("figure_data", 'print("drifting")'),
     ],
 )
@@ -113,6 +119,17 @@ def test_a_chapter_is_read_again_when_its_records_become_stale(staleness, app, m
     monkeypatch.setattr(records, "staleness_banner", lambda name: "")
     assert staleness.outdated(app, app.env, set(), set(), set()) == ["chapter"]
     assert staleness.outdated(app, app.env, set(), set(), {"chapter"}) == []
+
+
+def test_a_stale_run_of_ones_own_gives_no_page_a_banner(folders, app):
+    config = {"experiment": "drift", "profile": "book", "arm": "a", "method": "none", "seed": 0}
+    run = records.Record(config, {"final": {"nll": 1.0}})
+    records.publish([records.save(run)])
+    code = 'records.load("drift")'
+    records.save(replace(run, digest="of other code"))
+    assert read(extension("staleness"), app, code) == chapter(code)
+    records.publish([folders / "runs"])
+    assert "1 of 1 runs" in read(extension("staleness"), app, code)
 
 
 PROVED, OPEN = claims.Finding("proved", "As computed."), claims.Finding("not yet tested")
@@ -138,21 +155,18 @@ def html_of(notebook):
 def test_shown_claims_get_anchors_and_nothing_else_changes(app):
     module = extension("claim_anchors")
     before = html_of(shown('claims.show(chapter="03")', "a", "b/digits", "c"))
-    source = [json.dumps(shown('claims.show(chapter="03")', "a", "b/digits", "c"))]
-    module.read(app, "03", source)
-    after = html_of(json.loads(source[0]))
+    text = json.dumps(shown('claims.show(chapter="03")', "a", "b/digits", "c"))
+    after = html_of(json.loads(shown_as(module, app, text)))
     assert re.findall('<tr id="([^"]*)">', after) == ["claim-a", "claim-b/digits", "claim-c"]
     assert re.sub(' id="[^"]*"', "", after) == before
 
 
-def test_other_tables_and_pages_get_none():
+def test_other_tables_and_pages_get_none(app):
     module = extension("claim_anchors")
     notebook = shown("ledger.errata(decided)", "a")
     assert module.anchored(notebook) == shown("ledger.errata(decided)", "a")
-    app = SimpleNamespace(env=SimpleNamespace(doc2path=lambda name: f"{name}.md"))
-    source = ["# claims.show("]
-    module.read(app, "page", source)
-    assert source == ["# claims.show("]
+    app.env.doc2path = "{}.md".format
+    assert shown_as(module, app, "# claims.show(") == "# claims.show("
 
 
 @pytest.mark.parametrize("name", [*page.PAGES.values(), "side-paths"])
@@ -197,9 +211,10 @@ def test_an_option_with_the_name_of_an_experiment_is_not_its_runs(code, figure_d
 
 
 def test_below_the_box_if_there_is_one(figure_data):
-    cells = [{"source": [text]} for text in ("report.box(e)", 'load("drift")', "the end")]
-    found = figure_data.linked({"cells": cells}, ["drift-book"])["cells"]
-    assert ["".join(cell["source"])[:4] for cell in found] == ["repo", "Data", "load", "the "]
+    code = ("report.box(e)", 'load("drift")', "the_end")
+    cells = [{"cell_type": "code", "source": [text]} for text in code]
+    found = figure_data.linked({"cells": cells})["cells"]
+    assert ["".join(cell["source"])[:4] for cell in found] == ["repo", "Data", "load", "the_"]
 
 
 def test_a_file_of_data_holds_the_published_runs():
@@ -252,6 +267,14 @@ def test_an_interval_in_a_table_is_not_broken(written, expected, app):
     module = extension("intervals")
     assert module.whole(written) == expected
     cells = [{"cell_type": "markdown"}, {"outputs": [{"data": {"text/html": [written]}}, {}]}]
-    source = [json.dumps({"cells": cells})]
-    module.read(app, "a", source)
-    assert json.loads(source[0])["cells"][1]["outputs"][0]["data"]["text/html"] == expected
+    cells = json.loads(shown_as(module, app, json.dumps({"cells": cells})))["cells"]
+    assert cells[1]["outputs"][0]["data"]["text/html"] == expected
+
+
+@pytest.mark.parametrize(("builder", "expected"), [("epub", "a bell"), ("html", None)])
+def test_the_picture_of_an_interactive_figure_has_its_words_in_the_ebook(builder, expected, app):
+    app.builder = SimpleNamespace(name=builder)
+    output = {"data": {}, "metadata": {"image/png": {"alt": "a bell"}}}
+    text = json.dumps({"cells": [{"metadata": {}, "outputs": [output]}]})
+    (cell,) = json.loads(shown_as(extension("ebook"), app, text))["cells"]
+    assert cell["metadata"].get("mystnb", {}).get("image", {}).get("alt") == expected

@@ -140,6 +140,8 @@ def test_a_small_book_is_printed_whole(built, monkeypatch):
     print_book.main(built, file)
     titles = ["The book", "1 One", "Section a", "Section b"]
     assert check_pdf.problems(file, len(check_pdf.pictures(built)), titles) == []
+    assert file.stat().st_mode == (built / "a.png").stat().st_mode  # readable by all
+    assert list(file.parent.iterdir()) == [file]
     reader = pypdf.PdfReader(file)
     text = [page.extract_text() for page in reader.pages]
     assert len(text) == 5  # cover, contents, the book, one with two pages

@@ -116,6 +116,15 @@ def test_workflow_is_well_formed_and_calls_what_exists(path):
                     assert (ROOT / line).stat().st_mode & 0o111, f"{line} is not executable"
 
 
+def test_assignments_are_looked_for_where_the_tool_puts_them():
+    tool = (ROOT / "tools" / "assignment.py").read_text()
+    [folder] = re.findall(r'"--course", .*default=Path\("([^"]+)"\)', tool)
+    texts = [path.read_text() for path in (*WORKFLOWS, ROOT / "CONTRIBUTING.md")]
+    lines = re.findall(r".*\bnbgrader generate_assignment .*", "\n".join(texts))
+    assert len(lines) == 2
+    assert all(f"cd {folder} && nbgrader" in line for line in lines), lines
+
+
 def test_the_weekly_job_runs_every_value_that_changes_digits():
     """Each alone and, where two libraries compute side by side, at one level and at two."""
     path = ROOT / ".github" / "workflows" / "drift.yml"

@@ -94,6 +94,14 @@ def test_the_median_is_that_of_cells_not_folded(tag, tmp_path):
     assert (len(of_median), len(of_folded)) == (1, 0)
 
 
+def test_a_program_that_is_written_anew_can_still_be_started(tmp_path):
+    file = tmp_path / "run"
+    file.write_text("exit 0\n")
+    file.chmod(0o755)
+    pairs.replace(file, "exit 1\n")
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("exit 1\n", 0o755)
+
+
 # The repository's address
 
 

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -315,6 +316,15 @@ def test_the_recurrent_benchmark_shows_writes_and_records(two_rows, folders):
     assert [row["implementation"] for row in rows] == ["torch", "ours"]
     (folder,) = {out.splitlines()[-1].removeprefix("records: ")}
     assert len(list(Path(folder).glob("*.json"))) == 2
+
+
+@pytest.mark.parametrize("command", ["recurrent", "packed", "compile"])
+@pytest.mark.parametrize(
+    ("number", "message"), [("0", "at least 1, got 0"), ("9999", "at most .* cores, got 9999")]
+)
+def test_a_benchmark_refuses_too_few_and_too_many_threads(command, number, message, monkeypatch):
+    monkeypatch.setattr("layernorm.lab.benchmarks.measure.run", None)
+    assert re.search(f"threads must be {message}", fail("bench", command, "--threads", number))
 
 
 def test_a_wrong_implementation_fails_the_recurrent_benchmark(two_rows):

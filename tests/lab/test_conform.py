@@ -1,9 +1,11 @@
 """`layernorm conform`: every formula of the family is found again, every fault is named."""
 
+import math
 from itertools import product
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from typer.testing import CliRunner
 
@@ -30,7 +32,7 @@ class Norm(nn.Module):
 
     def statistics(self, x):
         mean = x.mean(self.axes, keepdim=True) if self.centered else torch.zeros_like(x)
-        count = x[0].numel() if len(self.axes) > 1 else x.shape[self.axes[0]]
+        count = math.prod(x.shape[axis] for axis in self.axes)
         return mean, ((x - mean) ** 2).sum(self.axes, keepdim=True) / (count - self.unbiased)
 
     def divided(self, x):
@@ -77,6 +79,8 @@ ROWS = [
     (Norm(offset=1.0), "LayerNorm1P"),
     (Norm(centered=False, place="outside"), "bzhangGo"),
     (Norm(centered=False, offset=1.0), "Gemma"),
+    (nn.LayerNorm(SHAPE[1:]), "over several axes"),
+    (nn.InstanceNorm1d(5, affine=True), "instance normalization"),
 ]
 IMAGES = [
     (nn.GroupNorm(1, UNITS), "group normalization with one group"),
@@ -99,6 +103,46 @@ def test_two_changes_at_once_are_nobodys():
     """An unbiased variance beside a gain of 1 + g, which others have one of each."""
     for centered in (True, False):
         assert names(identify(Norm(centered=centered, unbiased=True, offset=1.0), SHAPE)) == []
+
+
+class Along(nn.Module):
+    """Layer normalization, then a gain and a bias along axis 1 or others."""
+
+    def __init__(self, of_gain, of_bias):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(of_gain))
+        self.bias = nn.Parameter(torch.zeros(of_bias))
+
+    def forward(self, x):
+        return F.layer_norm(x, x.shape[-1:]) * self.weight + self.bias
+
+
+@pytest.mark.parametrize(
+    ("module", "notes", "published"),
+    [
+        (Along((5, 1), (5, 1)), ["gain and bias along axis 1"], "instance normalization"),
+        (nn.InstanceNorm1d(5, affine=True), ["gain and bias along axis 1"], "instance"),
+        (Along(UNITS, (5, 1)), ["bias along axis 1"], ""),
+        (
+            Along((5, 1), SHAPE[1:]),
+            ["gain along axis 1", "bias along axis 1 and the last axis"],
+            "",
+        ),
+        (Along(UNITS, UNITS), [], "layer normalization"),
+    ],
+)
+def test_gain_and_bias_of_layer_normalization_stand_along_its_axis(module, notes, published):
+    """Of channels, those of axis 1, they make instance normalization of the same statistics."""
+    form = identify(module, SHAPE)
+    assert [line for line in form.notes() if " along " in line] == notes
+    assert [name.startswith(published) for name in names(form)] == [True] * bool(published)
+
+
+@pytest.mark.parametrize("axes", [(1,), (2, 3), (1, 2, 3)])
+def test_over_channels_or_positions_epsilon_outside_of_the_root_is_nobodys(axes):
+    for place, expected in (("inside", 1), ("outside", 0), ("floor", 0)):
+        module = Norm(axes=axes, place=place, eps=1e-3, affine=False)
+        assert (len(names(identify(module, (4, UNITS, 5, 3)))) > 0) == expected
 
 
 @pytest.mark.parametrize("one", ["weight", "bias"])

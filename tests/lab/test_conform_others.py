@@ -34,6 +34,15 @@ class NotCopied(nn.LayerNorm):
         self.cache = self.weight * 1
 
 
+class NoBfloat16(nn.LayerNorm):
+    """A layer for a device without bfloat16."""
+
+    def forward(self, x):
+        if x.dtype == torch.bfloat16:
+            raise TypeError("no bfloat16 here")
+        return super().forward(x)
+
+
 class Named(nn.LayerNorm):
     def __init__(self, *, size=None):
         assert size, "a size"
@@ -67,3 +76,8 @@ def test_what_cannot_be_made_or_copied_is_one_line():
         conform(NotCopied(8))
     with pytest.raises(ValueError, match=r"Named\(8, \.\.\.\) failed: .*; see --set"):
         find(f"{__name__}:Named", {}, 8)
+
+
+def test_a_check_that_raises_spoils_no_other_check():
+    found = [str(fault) for fault in conform(NoBfloat16(64), (4, 5, 64)).faults]
+    assert found == ["The input: it raised no bfloat16 here"]

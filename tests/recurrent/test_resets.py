@@ -187,6 +187,24 @@ def test_what_is_refused(layer, x, flags, error, message):
         with_resets(layer, x, flags)
 
 
+def test_resets_that_vmap_maps_over_are_refused():
+    """Those of one batch are not: its inputs may be mapped over."""
+    layer, xs = made("gru"), torch.stack([X, X + 1])
+
+    def outputs(x, resets):
+        return with_resets(layer, x, resets)[0]
+
+    def slopes(x, resets):
+        return torch.func.grad(lambda *arguments: outputs(*arguments).sum())(x, resets)
+
+    for function in (outputs, slopes):
+        expected = torch.stack([function(x, FLAGS) for x in xs])
+        found = torch.vmap(function, (0, None))(xs, FLAGS)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        with pytest.raises(ValueError, match=r"same for all that torch\.vmap maps over.*without"):
+            torch.vmap(function)(xs, torch.stack([FLAGS, ~FLAGS]))
+
+
 def test_states_of_another_shape_are_refused():
     with pytest.raises(ValueError, match=r"h_0 must have shape \(1, 3, 4\)"):
         with_resets(made("gru"), X, FLAGS, draw(1, 2, 4))

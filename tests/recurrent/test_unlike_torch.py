@@ -6,6 +6,7 @@ from torch import nn
 
 import layernorm
 from layernorm import LayerNormGRU, LayerNormLSTM, LayerNormRNN
+from layernorm.recurrent import cpu
 
 PAIRS = [(nn.LSTM, LayerNormLSTM), (nn.GRU, LayerNormGRU), (nn.RNN, LayerNormRNN)]
 BOTH = pytest.mark.parametrize(("theirs", "ours"), PAIRS, ids=lambda kind: kind.__name__)
@@ -101,6 +102,34 @@ def test_types_of_torch_under_autocast():
             found = str(error)
     refused = "could not create a primitive descriptor for the LSTM"
     assert found == torch.bfloat16 or refused in found
+
+
+@pytest.mark.skipif(cpu.missing() is not None, reason=str(cpu.missing()))
+@pytest.mark.parametrize("ours", [LayerNormLSTM, LayerNormGRU])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_outputs_changed_in_place(ours, layers):
+    """On the fast path with one direction; torch's LSTM may refuse it, its GRU does not."""
+    x, computed = torch.ones(5, 2, 4), {}
+    made = {
+        "torch": nn.GRU(4, 4, layers),
+        "definition": ours(4, 4, layers, backend="reference"),
+        "both directions": ours(4, 2, layers, bidirectional=True),
+    }
+    for name, layer in made.items():
+        y, _ = layer(x)
+        y += x
+        y.sum().backward()
+        computed[name] = layer.weight_hh_l0.grad
+    assert all(gradient.any() for gradient in computed.values())
+    layer = ours(4, 4, layers, backend="fused")
+    y, _ = layer(x)
+    y += x
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+    y, _ = layer(x)
+    y = y + x
+    y.sum().backward()
+    assert layer.weight_hh_l0.grad.any()
 
 
 @pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated")

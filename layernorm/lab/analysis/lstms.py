@@ -30,9 +30,9 @@ def at_start(method: str, gain: float, hidden: int = 32, forget_bias: float = 0.
     return layer
 
 
-def equal_steps(k: int, cases: int = 16) -> Tensor:
-    """Inputs (k + 5, cases, 8), the same for all cases at the first k steps."""
-    x = torch.randn(k + 5, cases, 8, dtype=torch.float64)
+def equal_steps(k: int) -> Tensor:
+    """Inputs (k + 5, 16, 8), the same for all cases at the first k steps."""
+    x = torch.randn(k + 5, 16, 8, dtype=torch.float64)
     x[:k] = x[:k, :1]
     return x
 

@@ -35,19 +35,12 @@ def network(
     return net
 
 
-def learn(
-    net: nn.Sequential,
-    optimizer: str,
-    hidden_rate: float,
-    rate: float,
-    steps: int = 30,
-    seed: int = 2,
-) -> Tensor:
-    """The logits of 50 cases, drawn by a seed, after `steps` full-batch updates on them.
+def learn(net: nn.Sequential, optimizer: str, hidden_rate: float, rate: float) -> Tensor:
+    """The logits of 50 cases, always the same, after 30 full-batch updates on them.
 
     `hidden_rate` is the learning rate of the hidden weight matrices, `rate` that of all else.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(2)
     x = torch.randn(50, 8, generator=generator, dtype=torch.float64)
     y = torch.randint(3, (50,), generator=generator)
     hidden = [layer[0].weight for layer in net[:-1:2]]
@@ -55,7 +48,7 @@ def learn(
     kind, options = OPTIMIZERS[optimizer]
     groups = [{"params": hidden, "lr": hidden_rate}, {"params": others, "lr": rate}]
     updates = kind(groups, lr=rate, **options)
-    for _ in range(steps):
+    for _ in range(30):
         updates.zero_grad()
         nn.functional.cross_entropy(net(x), y).backward()
         updates.step()

@@ -70,11 +70,12 @@ def _place(row: Row) -> tuple:
     return row.machine, row.benchmark, MODES.index(row.mode), row.dtype
 
 
-def by_shape(operation: str = "layer") -> Table:
-    """A norm at each shape: every implementation's µs on the GPU, and of this package's kernels the
-    share of a copy's speed, and the ratio to the time of torch's own; without records no lines."""
+def by_shape() -> Table:
+    """Layer normalization at each shape: every implementation's µs on the GPU, and of this
+    package's kernels the share of a copy's speed, and the ratio to the time of torch's own; without
+    records no lines."""
     cases: dict[tuple, dict[str, Row]] = {}
-    for row in _own(operation):
+    for row in _own("layer"):
         cases.setdefault((*_place(row), row.shape), {})[row.implementation] = row
     others = sorted({name for by in cases.values() for name in by} - {OURS})
     head = ("device", "mode", "dtype", "rows × units", f"µs: {OURS}", *others)

@@ -91,10 +91,10 @@ SEARCH = "in 6 draws of inputs and parameters, a climb and the adversary's batch
 @claim(
     id="layer-normalization-ignores-workers",
     statement="With layer normalization the mean gradient of a batch is the same however many "
-    "workers share it.",
-    rule="a network of 5-8-6-3 units, 3 workers against one, float64: held if the mean "
-    "gradients differ by less than 1e-11 of their length (times largest summed input over spread) "
-    + SEARCH,
+    "workers share it in equal shards.",
+    rule="a network of 5-8-6-3 units, 3 workers with 4 cases each against one, float64: held if "
+    "the mean gradients differ by less than 1e-11 of their length (times largest summed input over "
+    "spread) " + SEARCH,
     sabotage=(LAYER_NORM, of_own_cases),
 )
 def layer_normalization_ignores_workers() -> Finding:
@@ -169,9 +169,9 @@ def resampled(values: Tensor, cases: int, units: int) -> tuple[Tensor, float, fl
 
 @claim(
     id="statistics-of-shards-vary-more",
-    statement="If a batch is spread over N workers that each use their own statistics, batch "
-    "normalization acts as in batches N times smaller: the variance of its means is N times as "
-    "large.",
+    statement="If a batch is spread in equal shards over N workers that each use their own "
+    "statistics, batch normalization acts as in batches N times smaller: the variance of its means "
+    "is N times as large.",
     rule="4000 units, a batch of 48 cases over 1, 2, 3, 4, 8 and 24 workers. Asked of every "
     "worker: the variance of its means over the units is the number of workers over 48 times that "
     "of the values, to five standard errors, 11% for normal values. Refuted unless it is so for "
@@ -225,11 +225,11 @@ class InTurn(Synchronized):
 
 @claim(
     id="synchronized-statistics-restore-the-batch",
-    statement="If the workers batch-normalize by the statistics of the whole batch, its mean "
-    "gradient is the one that a single worker would compute.",
-    rule="a network of 5-8-6-3 units, 3 workers against one, float64: held if the mean "
-    "gradients differ by less than 1e-11 of their length (times largest summed input over spread) "
-    + SEARCH,
+    statement="If workers with equal shards batch-normalize by the statistics of the whole batch, "
+    "its mean gradient is the one that a single worker would compute.",
+    rule="a network of 5-8-6-3 units, 3 workers with 4 cases each against one, float64: held if "
+    "the mean gradients differ by less than 1e-11 of their length (times largest summed input over "
+    "spread) " + SEARCH,
     sabotage=("layernorm.lab.analysis.parallel.Synchronized", Apart),
 )
 def synchronized_statistics_restore_the_batch() -> Finding:
@@ -250,8 +250,9 @@ def told(method: str, workers: int, sizes: list[int], x: Tensor) -> parallel.Upd
 
 @claim(
     id="synchronizing-takes-two-collectives-a-layer",
-    statement="One collective operation a layer forward and one backward, each of two numbers a "
-    "unit, are enough to synchronize batch normalization; layer normalization takes none.",
+    statement="In equal shards one collective operation a layer forward and one backward, each of "
+    "two numbers a unit, are enough to synchronize batch normalization; layer normalization takes "
+    "none.",
     rule="counted in networks of one to three hidden layers of 1 to 33 units, float32, a random "
     "batch over 2, 3, 4 and 12 workers, and for 8 units the adversary's batches over 3: "
     "held if synchronized batch normalization hands 8 bytes a unit to one operation a layer "

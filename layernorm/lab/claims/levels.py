@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Level:
     """Supported if every arm's interval lies on that side of the range `between` which `says`
-    names, as in `judged.stands`. `unit`: what values are divided by, given an arm's options.
-    `null`: as in `Margin`. `gated`: an arm has to learn first, which is not asked where learning is
-    the statement."""
+    names, as in `judged.stands`. `less`: a final metric of the same runs that is subtracted.
+    `unit`: what values are divided by, given an arm's options. `null`: as in `Margin`. `gated`: an
+    arm has to learn first, which is not asked where learning is the statement."""
 
     id: str
     statement: str
@@ -50,6 +50,7 @@ class Level:
     of: str
     between: tuple[float, float]
     says: str = "below"
+    less: str = ""
     unit: Callable[[dict], float] = lambda options: 1
     null: str = ""
     gated: bool = True
@@ -82,6 +83,8 @@ class Level:
         if self.gated and (failed := found.gate(self.arms)):
             return Finding(INCONCLUSIVE, reason=failed)
         values = {arm: final(found.frame, arm, self.metric) for arm in self.arms}
+        if self.less:
+            values = {arm: of - final(found.frame, arm, self.less) for arm, of in values.items()}
         if lost := [arm for arm, of_arm in values.items() if not np.isfinite(of_arm).all()]:
             return Finding(INCONCLUSIVE, reason=f"A run of {' or '.join(lost)} diverged.")
         alike = {(level.metric, arm) for level in LEVELS for arm in level.arms
@@ -139,14 +142,28 @@ LEVELS = (
     *(
         Level(
             f"longer-sequences-are-no-problem/{study}",
-            f"Test sequences of {task} that are twice as long as all training sequences are no "
-            "problem for an LSTM with layer normalization.",
+            f"{task} of all training sequences ({steps} steps) are no problem for an LSTM with "
+            "layer normalization.",
             *("09", lambda study=study: get(study), ("paper",)),
-            *("longer_loss", "the loss at twice the length, as a share of that of guessing"),
+            "longer_loss",
+            "the loss on these sequences, less that on test sequences as in training, as a share "
+            "of the loss of guessing",
             between=(0.1, 0.5),
+            less="test_loss",
             unit=guess,
         )
-        for study, task in (("adding", "the adding problem"), ("copy_memory", "the copy task"))
+        for study, task, steps in (
+            (
+                "adding",
+                "In the adding problem, test sequences of twice the length",
+                "100 instead of 50",
+            ),
+            (
+                "copy_memory",
+                "In the copy task, test sequences with twice the lag",
+                "50 instead of 30",
+            ),
+        )
     ),
     Level(
         "border-units-rarely-active/convnet",

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from layernorm.lab.claims.schema import NOT_YET_TESTED, Claim, Finding
 from layernorm.lab.records import published, staleness
+from layernorm.lab.records.files import write
 
 FILE = Path(__file__).with_name("verdicts.json")
 PACKAGE = Path(__file__).parents[2]
@@ -73,7 +74,7 @@ class Stored:
         self.bytes = "" if self.outdated(known) else _bytes(self.file)
         content = {"bytes": self.bytes, "verdicts": self.verdicts}
         text = json.dumps(content, indent=1, ensure_ascii=False)
-        self.file.write_text(text + "\n", encoding="utf-8")
+        write(self.file, text + "\n")
 
     def _judged_by(self, claim: Claim) -> dict[str, str]:
         """Return the digests of a claim's rule, and of all published records if they decide it."""
@@ -83,7 +84,7 @@ class Stored:
     @cached_property
     def _records(self) -> str:
         folder = published.published_folder()
-        files = sorted(folder.iterdir(), key=lambda file: file.name) if folder.is_dir() else []
+        files = (folder / f"{name}.json" for name in published.names())
         runs = (json.dumps(published.values(file.read_bytes())) for file in files)
         return _hash(text.encode() for text in runs)
 

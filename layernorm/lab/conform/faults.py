@@ -32,15 +32,15 @@ class Fault:
 
 
 def faults(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fault]:
-    """All that are found, in a copy of the module."""
+    """All that are found, in copies of the module: each check has its own, since one that raises
+    may leave it in another type or mode."""
     module = _plain(copy.deepcopy(module).double().requires_grad_().train(form.training), form)
     for check in CHECKS:
         try:
-            yield from check(module, form, shape)
+            yield from check(copy.deepcopy(module), form, shape)
         except Exception as error:  # of any kind, from inside the module
             seen = (str(error) or type(error).__name__).splitlines()[0]
             yield Fault(check.__doc__.split(".")[0], f"it raised {seen}")
-    module.double()
 
 
 def _off(y: Tensor, truth: Tensor) -> float:
@@ -76,7 +76,6 @@ def _cases(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fa
         if off > _resolution(module, form, shape):
             when = "training" if training else "evaluation"
             yield Fault("other cases", f"in {when} they change the output by {off:.2g}")
-    module.train(form.training)
 
 
 def _input(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fault]:
@@ -90,7 +89,6 @@ def _input(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fa
         got = output(module.to(dtype), kept.to(dtype)).dtype
         if got != dtype:
             yield Fault("the type", f"{dtype} comes back as {got}")
-    module.double()
 
 
 def _strides(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fault]:
@@ -162,14 +160,12 @@ def _constant(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator
         x = torch.zeros(shape)
         if not output(module.float(), x).isfinite().all():
             yield Fault("rows of zeros", "not a number")
-        module.double()
         return
     y = output(module.float(), torch.full(shape, 12345.678))
     if not y.isfinite().all():
         yield Fault("constant rows", "not a number")
     elif (worst := float(y.abs().max())) > 1e-3:
         yield Fault("constant rows", f"12345.678 in every unit gives {worst:.2g} instead of 0")
-    module.double()
 
 
 def _mean(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fault]:
@@ -183,7 +179,6 @@ def _mean(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fau
     allowed = SLACK * torch.finfo(torch.float32).eps * 1e4 / smallest
     if off > allowed * float(truth.abs().max()):
         yield Fault("large means", f"around 10,000 float32 is off by {off:.2g}")
-    module.double()
 
 
 def _half(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fault]:
@@ -199,7 +194,6 @@ def _half(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fau
         yield Fault("half precision", f"at a spread of 1000, {seen}")
     if form.place != "none" and not output(half, torch.zeros(shape).half()).isfinite().all():
         yield Fault("half precision", f"rows of zeros are not a number: {form.eps:.2g} becomes 0")
-    module.double()
 
 
 def _overflow(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator[Fault]:
@@ -211,7 +205,6 @@ def _overflow(module: nn.Module, form: Form, shape: tuple[int, ...]) -> Iterator
     truth = form.normalized(x.double())
     if y.isfinite().all() and _off(y, truth) > 0.1:
         yield Fault("overflow", f"inputs near 1e20 give {float(y.abs().max()):.2g}, silently")
-    module.double()
 
 
 CHECKS = (

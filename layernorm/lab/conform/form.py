@@ -46,6 +46,8 @@ class Form:
         place: of epsilon: "inside", "outside", "floor" or "none".
         eps: its value; 0 where there is none.
         gain, bias: the names of the parameters; None where there is none.
+        gain_axes, bias_axes: those that their numbers stand along; none where there is none, or one
+            number for all units.
         offset: what is added to the gain.
         shared: those of "gain" and "bias" that are one number for all units.
         training: it computes this in training alone.
@@ -60,6 +62,8 @@ class Form:
     eps: float
     gain: str | None
     bias: str | None
+    gain_axes: tuple[int, ...]
+    bias_axes: tuple[int, ...]
     offset: float
     shared: tuple[str, ...]
     training: bool = False
@@ -91,11 +95,14 @@ class Form:
         return f"y = {gain}{above} / {divisor}{'' if self.bias is None else ' + b'}"
 
     def notes(self) -> list[str]:
-        """The properties that the equation does not show."""
-        names = {0: "the cases", self.rank - 1: "the last axis"} | ({1: "axis 1"} if self.rank > 2
-                 else {})  # fmt: skip
-        over = " and ".join(names.get(axis, f"axis {axis}") for axis in self.axes)
-        lines = [f"statistics over {over}"]
+        """The properties that the equation does not show. Where nothing is said of them, gain and
+        bias stand along the last axis, or along the one that the statistics are taken over."""
+        lines = [f"statistics over {self._named(self.axes)}"]
+        for axes in dict.fromkeys((self.gain_axes, self.bias_axes)):
+            if axes and not (len(axes) == 1 and axes in (self.axes, (self.rank - 1,))):
+                both = (("gain", self.gain_axes), ("bias", self.bias_axes))
+                roles = " and ".join(role for role, its_axes in both if its_axes == axes)
+                lines.append(f"{roles} along {self._named(axes)}")
         if self.correction:
             lines.append("v' is the unbiased variance, which divides by n - 1")
         if self.shared:
@@ -103,6 +110,10 @@ class Form:
         if self.training:
             lines.append("in training; in evaluation it has other statistics")
         return lines
+
+    def _named(self, axes: tuple[int, ...]) -> str:
+        names = {0: "the cases", self.rank - 1: "the last axis"}
+        return " and ".join(names.get(axis, f"axis {axis}") for axis in axes)
 
 
 def moments(x: Tensor, axes: tuple[int, ...], centered: bool, correction: int):
@@ -170,10 +181,15 @@ def _identified(module: nn.Module, shape: tuple[int, ...]) -> Form:
     place, eps = ("none", 0.0)
     if power == 0.5:
         place, eps = _epsilon(hat, shape, axes, centered, correction)
-    named = (("gain", gain), ("bias", bias))
-    shared = tuple(role for role, name in named if name and module.get_parameter(name).numel() == 1)
+    along = {
+        role: axes_of(module.get_parameter(name), x)
+        for role, name in (("gain", gain), ("bias", bias))
+        if name
+    }
     form = Form(
-        axes, len(shape), centered, correction, power, place, eps, gain, bias, offset, shared
+        axes, len(shape), centered, correction, power, place, eps, gain, bias,
+        along.get("gain", ()), along.get("bias", ()), offset,
+        shared=tuple(role for role, its_axes in along.items() if not its_axes),
     )  # fmt: skip
     for spread in (1e-3, 1.0, 1e3):
         x = draw(shape, spread, seed=1)
@@ -211,24 +227,36 @@ def _parameters(module: nn.Module, x: Tensor) -> tuple[str | None, str | None, f
     return gain, name, round(float(offset), 6) + 0.0
 
 
-def spread_out(values: Tensor | float, x: Tensor) -> Tensor:
-    """Parameters in the shape in which they meet x: along the last axis, axis 1, or all."""
-    if not isinstance(values, Tensor):
-        return torch.full_like(x, values)
+def axes_of(values: Tensor, x: Tensor) -> tuple[int, ...]:
+    """The axes of x that a parameter's numbers stand along: the last one, axis 1, or all but the
+    cases; none where it is one number.
+
+    Raises:
+        Unknown: its shape does not fit, or fits two axes.
+    """
     if values.numel() == 1:
-        return values.reshape(()).expand_as(x)
+        return ()
     if x.dim() > 2 and values.numel() == x.shape[1] == x.shape[-1]:
         raise Unknown(
             f"{values.numel()} numbers may stand along axis 1 or the last one, which have that "
             "size both; give a shape of different sizes"
         )
     if values.numel() == x.shape[-1]:
-        return values.reshape(-1).expand_as(x)
+        return (x.dim() - 1,)
     if values.shape == x.shape[1:]:
-        return values.expand_as(x)
+        return tuple(range(1, x.dim()))
     if values.numel() == x.shape[1]:
-        return values.reshape(-1, *[1] * (x.dim() - 2)).expand_as(x)
+        return (1,)
     raise Unknown(f"a parameter of shape {tuple(values.shape)} beside inputs {tuple(x.shape)}")
+
+
+def spread_out(values: Tensor | float, x: Tensor) -> Tensor:
+    """Parameters in the shape in which they meet x."""
+    if not isinstance(values, Tensor):
+        return torch.full_like(x, values)
+    axes = axes_of(values, x)
+    shape = [size if axis in axes else 1 for axis, size in enumerate(x.shape)]
+    return values.reshape(shape).expand_as(x)
 
 
 def _hat(module: nn.Module, gain: str | None, bias: str | None, offset: float):

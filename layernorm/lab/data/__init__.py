@@ -29,14 +29,12 @@ DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in (DIGITS, MN
 
 
 def describe() -> list[dict[str, str]]:
-    """One row per data set: name, what, license, source, default, and where it is now."""
+    """One row per data set: name, what, license, and where it is now."""
     return [
         {
             "name": dataset.name,
             "what": dataset.what,
             "license": dataset.license,
-            "source": dataset.source,
-            "default": "yes" if dataset.default else "",
             "status": dataset.status(),
         }
         for dataset in DATASETS.values()

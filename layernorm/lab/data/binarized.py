@@ -8,7 +8,6 @@ one fixed binarization of MNIST, the paper's data.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +21,7 @@ from torch import Tensor
 from layernorm.lab.data import idx
 from layernorm.lab.data.digits import digits
 from layernorm.lab.data.mnist import MNIST
+from layernorm.lab.data.pinned import own_folder
 
 NAMES = ("digits", "mnist", "amat")
 SEED = 20160721  # of MNIST's binarization: the day of the paper
@@ -128,11 +128,11 @@ def sampled(gray: UInt8[Tensor, "n height width"], seed: int) -> UInt8[Tensor, "
 
 
 def _amat() -> Parts:
-    folder = Path(os.environ.get("LAYERNORM_DATA", ".")) / FOLDER
+    own = own_folder(FOLDER)
     parts = {}
     for part, end in AMAT.items():
-        file = folder / f"{FOLDER}_{end}.amat"
-        if not file.exists():
+        file = (own or Path("$LAYERNORM_DATA", FOLDER)) / f"{FOLDER}_{end}.amat"
+        if own is None or not file.exists():
             raise FileNotFoundError(
                 f"{file} is not there: put Larochelle's three files "
                 f"{FOLDER}_{{train,valid,test}}.amat into one folder $LAYERNORM_DATA/{FOLDER}, or "

@@ -45,7 +45,7 @@ for plain in told["runs"]:
     old = there[name, profile].get(config.key())
     file = ""
     if old is not None and not records.stale(old):
-        record = run.train(config, device="cpu" if told["cpu"] else "auto", root=told["root"])
+        record = run.train(config, root=told["root"])
         file = str(records.path(record.config, told["root"]))
     print(json.dumps([config.key(), file]), flush=True)
 """
@@ -58,7 +58,6 @@ def runs(
     root: Path,
     threads: int = 1,
     at_once: int = 1,
-    cpu: bool = True,
 ) -> dict[str, Record | None]:
     """The records of these runs, made by the code of a checkout in processes of its own, by key;
     None: the published run is not of that code.
@@ -78,7 +77,7 @@ def runs(
         raise ValueError(f"before: expected a checkout with the package layernorm, got {checkout}")
     plain = [config.plain() for config in configs]
     parts = [part for part in (plain[k::at_once] for k in range(at_once)) if part]
-    told = {"checkout": str(checkout), "profile": profile, "root": str(root.resolve()), "cpu": cpu}
+    told = {"checkout": str(checkout), "profile": profile, "root": str(root.resolve())}
     processes = [_begin(checkout, threads, {**told, "runs": part}) for part in parts]
     try:
         lines = [line for process in processes for line in process.communicate()[0].splitlines()]

@@ -153,7 +153,7 @@ def _apart(given: argparse.Namespace, runs: Path, until: float) -> int:
                     note(f"no room in the archive for {len(left_out)} checkpoints")
 
         try:
-            note(made.hello(given.device))
+            note(bench.hello(given.device))
             for name in given.steps:
                 if time.monotonic() >= until:
                     break

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
+
+from layernorm.lab.records.files import write_bytes
 
 LIMIT = 15_500_000  # bytes of an archive
 KEPT = (".json", ".begun", ".log")
@@ -50,10 +51,7 @@ def pack(folder: Path, archive: Path) -> list[Path]:
         content = io.BytesIO()
         with tarfile.open(fileobj=content, mode="w:gz") as tar:
             _add(tar, folder, [*results, *taken])
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = archive.with_name(f".{archive.name}.part")
-    unfinished.write_bytes(content.getbuffer())
-    os.replace(unfinished, archive)
+    write_bytes(archive, content.getbuffer())
     return [path for path in sizes if path not in taken]
 
 

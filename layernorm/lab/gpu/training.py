@@ -108,13 +108,6 @@ def plan_of(step: str, pretend: bool = False):
     return Sweep(name, "book", arms, get(name).profile("book").seeds[:1], options, by_heart=False)
 
 
-def hello(device: str) -> str:
-    """The machine, in a line."""
-    from layernorm.lab.gpu import bench
-
-    return bench.hello(device)
-
-
 def told(steps: Sequence[str], device: str, runs: Path, pretend: bool = False) -> Iterator[str]:
     """Lines with the runs missing from each step, as far as is known: tuning decides the rest."""
     from layernorm.lab.experiments import planning

@@ -64,13 +64,16 @@ def runs_folder(root: str | Path | None = None) -> Path:
 
 
 def save(record: Record, root: str | Path | None = None) -> Path:
-    """Writes a record in place of an earlier one of the same configuration; returns its path.
+    """Writes a record in place of an earlier one of the same configuration; returns its path. It
+    stands before a published one, too: what was confirmed of that goes with it.
 
     Raises:
         OSError: the folder cannot be written to; nothing half-written stays.
     """
     document = {"schema": SCHEMA, **{part: getattr(record, part) for part in PARTS}}
     document["result"] = encode(record.result)
+    if record.confirmed:
+        document["confirmed"] = record.confirmed
     target = path(record.config, root)
     write(target, dumps({**document, "sha256": digest(document)}) + "\n")
     return target
@@ -115,7 +118,7 @@ def read(path: str | Path) -> Record:
 
     def build(document: dict[str, Any]) -> Record:
         parts = {**document, "result": decode(document["result"])}
-        return Record(**{part: parts[part] for part in PARTS})
+        return Record(**{part: parts[part] for part in PARTS}, confirmed=parts.get("confirmed", {}))
 
     record = parse(path.read_bytes(), str(path), remedy, build)
     if named and record.key != path.stem:

@@ -30,6 +30,13 @@ def published_folder() -> Traversable:
     return resources.files("layernorm.lab.records") / "published"
 
 
+def names(folder: Traversable | None = None) -> list[str]:
+    """The published sweeps, each of them `<experiment>-<profile>`."""
+    folder = published_folder() if folder is None else folder
+    files = folder.iterdir() if folder.is_dir() else ()
+    return sorted(file.name.removesuffix(".json") for file in files if file.name.endswith(".json"))
+
+
 def published(
     experiment: str | None = None, profile: str | None = None, folder: Traversable | None = None
 ) -> list[Record]:
@@ -39,12 +46,11 @@ def published(
         RecordError: a file is damaged or of another version.
     """
     folder = published_folder() if folder is None else folder
-    files = folder.iterdir() if folder.is_dir() else ()
     found = []
-    for file in sorted(files, key=lambda file: file.name):
-        stem, _, suffix = file.name.rpartition(".")
-        name, _, its_profile = stem.partition("-")
-        if suffix == "json" and experiment in (None, name) and profile in (None, its_profile):
+    for sweep in names(folder):
+        name, _, its_profile = sweep.partition("-")
+        if experiment in (None, name) and profile in (None, its_profile):
+            file = folder / f"{sweep}.json"
             found += _unpack(file.read_bytes(), file.name)
     return found
 

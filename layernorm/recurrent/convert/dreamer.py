@@ -4,9 +4,18 @@ import re
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from layernorm.recurrent.convert.loading import checked, like, load, state_of, taken
+from layernorm.recurrent.convert.loading import (
+    as_in,
+    checked,
+    constant,
+    epsilons,
+    like,
+    load,
+    state_of,
+    taken,
+)
 from layernorm.recurrent.gru_variants import LayerNormGRUVariant
 
 _CELL = re.compile(r"(?:layers\.(\d+)\.)?(\w+\.(?:weight|bias))")
@@ -71,7 +80,7 @@ def from_dreamer(
 
 
 def from_pydreamer(
-    source, *, eps: float = 1e-3, update_bias: float = -1.0, **options
+    source, *, eps: float | None = None, update_bias: float | None = None, **options
 ) -> LayerNormGRUVariant:
     """pydreamer's NormGRUCell (variant `per_gate`) or NormGRUCellLateReset (`joint`), or a
     GRUCellStack of one of them, from the module or its state dict.
@@ -83,12 +92,15 @@ def from_pydreamer(
     (layers, B, H).
 
     Args:
-        source: the module or its state dict.
-        eps: of its norms.
-        update_bias: a constant of NormGRUCellLateReset; the other cell has none.
+        source: the module, whose mode (training or evaluation) and frozen parameters are taken
+            over, or its state dict.
+        eps: of its norms. None: the module's; of a state dict, which does not hold it, 1e-3.
+        update_bias: a constant of NormGRUCellLateReset; the other cell has none. None: the
+            module's; of a state dict -1.
         options: batch_first, backend and learn_initial_state of the new layer.
 
-    Raises: ValueError for other keys or shapes that do not fit together.
+    Raises: ValueError for other keys, for shapes that do not fit together, and for another eps or
+    update_bias than the module's.
 
     Source: github.com/jurgisp/pydreamer, pydreamer/models/rnn.py.
 
@@ -104,8 +116,8 @@ def from_pydreamer(
     keys = [{m[2]: key for key, m in found.items() if m and int(m[1] or 0) == n}
             for n in range(layers)]  # fmt: skip
     variant = "joint" if "lnorm.weight" in keys[0] else "per_gate"
-    parts = {p: [f"{norm}.{p}" for norm in _NORMS[variant]] for p in ("weight", "bias")}
-    needed = {*_MATRICES, *parts["weight"], *parts["bias"]}
+    norms = {p: [f"{norm}.{p}" for norm in _NORMS[variant]] for p in ("weight", "bias")}
+    needed = {*_MATRICES, *norms["weight"], *norms["bias"]}
     if None in found.values() or any(set(cell) != needed for cell in keys):
         raise ValueError(
             f"source must have the keys of pydreamer's cells, {', '.join(sorted(needed))}, in a "
@@ -119,14 +131,21 @@ def from_pydreamer(
     cells = [{role: given[key] for role, key in cell.items()} for cell in keys]
     w = cells[0]["weight_ih.weight"]
     late = variant == "joint"
+    eps = constant("eps", eps, 1e-3, epsilons(source, *_NORMS[variant]))
+    if late:
+        modules = source.modules() if isinstance(source, nn.Module) else ()
+        own = {cell.update_bias for cell in modules if hasattr(cell, "update_bias")}
+        update_bias = constant("update_bias", update_bias, -1.0, own)
     new = LayerNormGRUVariant(
         w.shape[1], w.shape[0] // 3, layers, bias=late, eps=eps, variant=variant,
         update_bias=-update_bias if late else 0.0, **options, **like(w),
     )  # fmt: skip
-    state = {}
+    state, origins = {}, {}
     for k, cell in enumerate(cells):
-        state |= {f"{ours}_l{k}": cell[theirs] for theirs, ours in _MATRICES.items()}
-        for part, names in parts.items():
+        for theirs, ours in _MATRICES.items():
+            state[f"{ours}_l{k}"], origins[f"{ours}_l{k}"] = cell[theirs], [keys[k][theirs]]
+        for part, names in norms.items():
             r, z, n = torch.cat([cell[name] for name in names]).chunk(3)
             state[f"ln_hh_{part}_l{k}"] = torch.cat([r, -z, n])
-    return load(new, state)
+            origins[f"ln_hh_{part}_l{k}"] = [keys[k][name] for name in names]
+    return as_in(source, load(new, state), origins)

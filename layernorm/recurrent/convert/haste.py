@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from layernorm.recurrent.convert.loading import checked, like, load, state_of, taken
+from layernorm.recurrent.convert.loading import as_in, checked, like, load, state_of, taken
 from layernorm.recurrent.gru_variants import LayerNormGRUVariant
 from layernorm.recurrent.layers import LayerNormLSTM
 from layernorm.recurrent.zoneout import ZoneoutGRUVariant, ZoneoutLSTM
@@ -15,6 +15,11 @@ _LSTM = {
 _GRU = {
     "kernel": "I 3H", "recurrent_kernel": "H 3H", "bias": "3H",
     "recurrent_bias": "3H", "gamma": "2 3H",
+}  # fmt: skip
+_ORIGINS = {
+    "weight_ih_l0": "kernel", "weight_hh_l0": "recurrent_kernel", "bias_ih_l0": "bias",
+    "ln_ih_weight_l0": "gamma", "ln_hh_weight_l0": "gamma", "ln_hh_bias_l0": "recurrent_bias",
+    "ln_c_weight_l0": "gamma_h", "ln_c_bias_l0": "beta_h",
 }  # fmt: skip
 
 
@@ -33,10 +38,12 @@ def from_haste(
     `ZoneoutGRUVariant`. DropConnect (its dropout) acts in training alone and is not taken over.
 
     Args:
-        source: the module or its state dict.
+        source: the module, whose batch_first, mode (training or evaluation) and frozen parameters
+            are taken over, or its state dict.
         zoneout: None: the module's; a state dict does not hold it and then has none. 0 goes on
             without.
-        options: batch_first, backend and learn_initial_state of the new layer.
+        options: batch_first (in place of the module's), backend and learn_initial_state of the new
+            layer.
 
     Raises: ValueError for other keys, for shapes that do not fit together, and for a zoneout
     outside [0, 1].
@@ -70,6 +77,7 @@ def from_haste(
 
     sizes = state["kernel"].shape[0], state["recurrent_kernel"].shape[0]
     options |= like(state["kernel"])
+    options.setdefault("batch_first", bool(getattr(source, "batch_first", False)))
     z = getattr(source, "zoneout", 0) if zoneout is None else zoneout
     if z:
         options["zoneout"] = z
@@ -81,7 +89,8 @@ def from_haste(
     if gru:
         made = ZoneoutGRUVariant if z else LayerNormGRUVariant
         new = made(*sizes, variant="stacked", **options)
-        return load(new, converted | {"ln_hh_bias_l0": ours("recurrent_bias")})
-    cell = {"ln_c_weight_l0": state["gamma_h"], "ln_c_bias_l0": state["beta_h"]}
-    made = ZoneoutLSTM if z else LayerNormLSTM
-    return load(made(*sizes, **options), converted | cell)
+        converted["ln_hh_bias_l0"] = ours("recurrent_bias")
+    else:
+        new = (ZoneoutLSTM if z else LayerNormLSTM)(*sizes, **options)
+        converted |= {"ln_c_weight_l0": state["gamma_h"], "ln_c_bias_l0": state["beta_h"]}
+    return as_in(source, load(new, converted), {name: [_ORIGINS[name]] for name in converted})

@@ -1,7 +1,7 @@
 """The parts that the conversions share: the source's tensors, and the new layer's state."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import torch
@@ -48,6 +48,38 @@ def checked(source: Mapping[str, np.ndarray | Tensor], shapes: Mapping[str, str]
     return tensors
 
 
+def epsilons(source, *norms: str) -> set[float | None]:
+    """The eps of a module's norms that are called so, None of those without; none of a state
+    dict."""
+    inside = source.named_modules() if isinstance(source, nn.Module) else ()
+    found = [module for path, module in inside if path.rpartition(".")[2] in norms]
+    return {getattr(norm, "eps", None) for norm in found}
+
+
+def constant(name: str, given: float | None, usual: float, own: Collection[float | None]) -> float:
+    """A number of the source's equations that its arrays do not hold.
+
+    Args:
+        given: by the caller; None: nothing.
+        usual: what holds where neither the caller nor the source says it.
+        own: what the source's modules have, None of those without; empty for a state dict.
+
+    Raises: ValueError where they have several numbers, another one than is given, or none and none
+    is given.
+    """
+    if not own:
+        return usual if given is None else given
+    there = set(own) - {None}
+    known = set(own) if given is None else there | {given}
+    if len(known) != 1 or None in known:
+        raise ValueError(
+            f"{name} must be one number: source's modules have "
+            f"{' and '.join(map(str, sorted(there))) or 'none'}, got {given}; give it where they "
+            "have none, else leave it out, or give another beside source.state_dict()"
+        )
+    return float(known.pop())
+
+
 def like(weight: Tensor) -> dict:
     return {"device": weight.device, "dtype": weight.dtype}
 
@@ -67,3 +99,18 @@ def load(new: Layer, state: dict[str, Tensor]) -> Layer:
             raise ValueError(f"{name} from source: expected {expected}, got {tuple(value.shape)}")
     new.load_state_dict(own | state)
     return new
+
+
+def as_in(source, new: Layer, origins: Mapping[str, Collection[str]]) -> Layer:
+    """The layer in a module's mode, and frozen what is frozen there; of a state dict as it is.
+
+    Args:
+        origins: the source's names for each parameter; it is frozen where all of them are.
+    """
+    if not isinstance(source, nn.Module):
+        return new
+    theirs = source.named_parameters(remove_duplicate=False)
+    frozen = {name for name, parameter in theirs if not parameter.requires_grad}
+    for name, names in origins.items():
+        new.get_parameter(name).requires_grad_(not frozen.issuperset(names))
+    return new.train(source.training)

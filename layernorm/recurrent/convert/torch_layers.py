@@ -7,7 +7,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layernorm.recurrent.convert.loading import checked, like, load, state_of, taken
+from layernorm.recurrent.convert.loading import (
+    as_in,
+    checked,
+    constant,
+    epsilons,
+    like,
+    load,
+    state_of,
+    taken,
+)
 from layernorm.recurrent.gru_variants import LayerNormGRUVariant
 from layernorm.recurrent.layers import Layer, LayerNormGRU, LayerNormLSTM, LayerNormRNN
 
@@ -188,7 +197,7 @@ def _of_state(source: Mapping[str, Tensor]) -> tuple[type[nn.Module], dict, dict
     return _KINDS[blocks], settings, weights
 
 
-def from_torchscript(source, *, eps: float = 1e-5, **options) -> LayerNormLSTM:
+def from_torchscript(source, *, eps: float | None = None, **options) -> LayerNormLSTM:
     """The layer-normalized LSTM of PyTorch's TorchScript example (variant `carried`).
 
     Takes its LayerNormLSTMCell, its layers and stacks, in one or both directions, or a state dict
@@ -196,11 +205,14 @@ def from_torchscript(source, *, eps: float = 1e-5, **options) -> LayerNormLSTM:
     layernorm_c, with prefixes layers.{k}, directions.{d} and cell. It has no b (bias=False).
 
     Args:
-        source: the module or its state dict.
-        eps: the example's is 1e-5, and 0 with decompose_layernorm=True.
+        source: the module, whose mode (training or evaluation) and frozen parameters are taken
+            over, or its state dict.
+        eps: of its norms. None: the module's; of a state dict, which does not hold it, 1e-5, as in
+            the example. The norms of decompose_layernorm=True have none: give 0.
         options: batch_first, backend, dropout and learn_initial_state of the new layer.
 
-    Raises: ValueError for other keys or shapes that do not fit together.
+    Raises: ValueError for other keys, for shapes that do not fit together, and for another eps than
+    the module's.
 
     Source: github.com/pytorch/pytorch, benchmarks/fastrnns/custom_lstms.py.
 
@@ -225,15 +237,18 @@ def from_torchscript(source, *, eps: float = 1e-5, **options) -> LayerNormLSTM:
         else "4H H" if m[3] == "weight_hh" else "H" if m[3].startswith("layernorm_c") else "4H"
         for key, m in found.items()
     })  # fmt: skip
-    state = {
-        f"{_EXAMPLE_NAMES[m[3]]}_l{m[1] or 0}{'_reverse' if m[2] == '1' else ''}": w[key]
+    origins = {
+        f"{_EXAMPLE_NAMES[m[3]]}_l{m[1] or 0}{'_reverse' if m[2] == '1' else ''}": [key]
         for key, m in found.items()
     }
+    state = {name: w[key] for name, [key] in origins.items()}
     if "weight_ih_l0" not in state or "weight_hh_l0" not in state:
         raise ValueError(
             f"source must have weight_ih and weight_hh, got {', '.join(state) or 'none'}"
         )
     layers = sum(bool(re.fullmatch(r"weight_ih_l\d+", name)) for name in state)
+    own = epsilons(source, "layernorm_i", "layernorm_h", "layernorm_c")
+    eps = constant("eps", eps, 1e-5, own)
     new = LayerNormLSTM(
         state["weight_ih_l0"].shape[1], state["weight_hh_l0"].shape[1], layers, bias=False,
         bidirectional=both, variant="carried", eps=eps, **options, **like(state["weight_ih_l0"]),
@@ -241,4 +256,4 @@ def from_torchscript(source, *, eps: float = 1e-5, **options) -> LayerNormLSTM:
     missing = sorted(set(new.state_dict()) - set(state) - {"h_0", "c_0"})
     if missing:
         raise ValueError(f"source lacks what becomes {', '.join(missing)}")
-    return load(new, state)
+    return as_in(source, load(new, state), origins)

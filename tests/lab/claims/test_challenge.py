@@ -209,6 +209,7 @@ def test_times_are_measured_again_and_read_alone(toy, monkeypatch):
     [
         ("no-significant-cost-per-step/recurrent_cpu", {"recurrent"}),
         ("slower-per-update/recurrent_cpu", {"recurrent"}),
+        ("no-significant-cost-per-step/loop_cpu", {"recurrent"}),
         ("six-times-faster/packed_cpu", {"packed"}),
         ("compiles-five-times-faster/compile_cpu", {"compile"}),
         ("slower-per-update/mlp_cpu", {"training"}),

@@ -57,7 +57,8 @@ class Runs:
         for gate in plan.gates:
             if not callable(gate.below) and gate.below <= 0:
                 self.values |= {(arm, gate.metric): gate.below - 1 for arm in arms}
-        self.ratios = {m: of for m in metrics if (of := read(m, "logarithm"))}
+        logarithms = {m: read(m, "logarithm") for m in metrics}
+        self.ratios = {m: of for m, of in logarithms.items() if of and isinstance(of, str)}
         self.beyond = {m: of for m in metrics if (of := read(m, "beyond"))}
         self.curves = {"test_nll", "test_bound", *(read(m, "over_seconds") for m in metrics)} - {""}
         self.values |= {(arm, of): 1.0 for arm in arms for of in self.ratios.values()}

@@ -198,18 +198,22 @@ def test_the_mean_of_random_directions_is_what_is_subtracted(shift, verdict):
     assert (abs(found.numbers[row.name]) < 0.01) == (shift == 0)
 
 
-def of_level(level, value):
-    """The finding of a level if all runs of each arm end with `value(arm's options)`."""
+def of_level(level, value, gated=False, **others):
+    """The finding of a level if all runs of each arm end with `value(arm's options)`, and so those
+    of other metrics; what is subtracted is else 0."""
     experiment = level.experiment()
     profile = experiment.comparisons.profile
+    ends = {level.less: lambda _: 0.0, **others, level.metric: value}
+    ends.pop("", None)
     runs = [
-        (arm, seed, math.nan, math.nan, level.metric, value(options) + 1e-6 * seed, options)
+        (arm, seed, math.nan, math.nan, metric, of(options) + 1e-6 * seed, options)
         for arm in level.arms
         for options in [experiment.config(profile, arm, 0).options.model_dump()]
+        for metric, of in ends.items()
         for seed in range(5)
     ]
     frame = pandas.DataFrame(runs, columns=COLUMNS)
-    plan = replace(experiment.comparisons, gates=())
+    plan = experiment.comparisons if gated else replace(experiment.comparisons, gates=())
     return level.finding(Verdicts(plan, frame, frame, level.arms, range(5)))
 
 
@@ -252,3 +256,13 @@ def test_guessing_reaches_no_level(id):
     level = LEVELS[id]
     guessed = level.unit if "longer" in id else lambda options: 90.0
     assert of_level(level, guessed).verdict == "opposite here"
+
+
+@pytest.mark.parametrize("id", [id for id, level in LEVELS.items() if level.less])
+def test_guessing_at_every_length_is_refused_by_a_gate(id):
+    """Its loss rises by nothing."""
+    level = LEVELS[id]
+    alike = {level.less: level.unit, "train_loss": lambda _: 0.0}
+    found = of_level(level, level.unit, gated=True, **alike)
+    assert found.verdict == "inconclusive"
+    assert "is not surely better than guessing" in found.reason

@@ -41,6 +41,17 @@ def file(package):
     return file
 
 
+def test_an_interruption_leaves_the_verdicts_as_they_were(file, monkeypatch):
+    def full(*_):
+        raise OSError("no space left")
+
+    before = file.read_bytes()
+    monkeypatch.setattr("layernorm.lab.records.files.os.fsync", full)
+    with pytest.raises(OSError, match="no space left"):
+        Stored(file).save([(ONE, OPEN)], [ONE])
+    assert file.read_bytes() == before
+
+
 def test_what_was_found_is_kept_but_its_numbers(file):
     stored = Stored(file)
     assert stored.finding(ONE) == Finding("conditional", "It is 0.", condition="eps = 0")

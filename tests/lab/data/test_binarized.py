@@ -130,6 +130,15 @@ def test_a_missing_file_says_where_it_belongs(tmp_path, monkeypatch):
         binarized("amat")
 
 
+def test_without_a_folder_of_data_the_current_one_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.delenv("LAYERNORM_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "binarized_mnist").mkdir()
+    write_amat(tmp_path / "binarized_mnist" / "binarized_mnist_train.amat", torch.ones(1, 28, 28))
+    with pytest.raises(FileNotFoundError, match=r"^\$LAYERNORM_DATA/binarized_mnist/"):
+        binarized("amat")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

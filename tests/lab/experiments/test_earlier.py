@@ -23,7 +23,7 @@ def test_a_checkout_makes_published_runs_again(tmp_path):
     made = earlier.runs(ROOT, [config, other], "book", tmp_path, at_once=2)
     assert made[other.key()] is None  # not published
     torch.set_num_threads(1)  # as there
-    assert same_bits(made[config.key()], run.train(config, save=False, device="cpu"))
+    assert same_bits(made[config.key()], run.train(config, save=False))
     assert not records.stale(made[config.key()])
     with pytest.raises(ValueError, match="before: expected a checkout"):
         earlier.runs(tmp_path, [config], "book", tmp_path)

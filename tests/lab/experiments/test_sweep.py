@@ -205,7 +205,8 @@ class Clock:
 
 def test_arms_are_timed_in_turns_and_their_records_say_so(here, monkeypatch):
     sweep = Sweep("toy", "plain", ("layer", "batch"), (0, 1), by_heart=False)
-    done = carry_out(sweep).done
+    noted = {"digests": ["Toy 0123"]}  # of published runs, which files of their own now replace
+    done = {key: replace(made, confirmed=noted) for key, made in carry_out(sweep).done.items()}
     turns = []
 
     class Timed(run.Trainer):
@@ -230,6 +231,7 @@ def test_arms_are_timed_in_turns_and_their_records_say_so(here, monkeypatch):
     for key, made in finished("toy").items():
         assert made.timing["seconds_per_update"] == found[made.config["arm"]]
         assert made.result == done[key].result
+        assert made.confirmed == noted
     frame = records.load("toy", "plain")
     curve = frame[(frame.arm == "batch") & (frame.metric == "test_nll") & frame.step.notna()]
     assert curve.seconds.tolist() == pytest.approx((0.05 * curve.step).tolist())

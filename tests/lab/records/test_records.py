@@ -3,6 +3,7 @@ import json
 import math
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import apart
@@ -30,6 +31,8 @@ def test_a_saved_record_is_read_back_as_it_was(folders):
     record = records.new(
         CONFIG, RESULT, {"total": 1, "seconds_per_update": 0.5}, ["layernorm.lab.claims"]
     )
+    noted = replace(record, confirmed={"digests": ["claims 0123"], "difference": "same bits"})
+    assert records.read(records.save(noted)) == noted
     path = records.save(record)
     assert path == folders / "runs" / "digits" / "book" / f"{record.key}.json"
     assert records.read(path) == record

@@ -19,7 +19,7 @@ from recurrent.recurrent_fused import (
 
 import layernorm
 from layernorm.recurrent import cpu, definition
-from layernorm.recurrent.cpu import binding, build, operators
+from layernorm.recurrent.cpu import binding, build, memory, operators
 from layernorm.recurrent.variants import VARIANTS
 
 pytestmark = pytest.mark.skipif(cpu.missing() is not None, reason=str(cpu.missing()))
@@ -127,6 +127,29 @@ def test_memory_is_used_again(monkeypatch):
     assert len(pool.storages) == 1
     kept = [run("lstm", x, w)[0] for _ in range(3)]
     assert len(pool.storages) == len(kept)
+
+
+def test_memory_is_given_back(monkeypatch):
+    """All of it: what a gradient waits for is its graph's alone then, and its own to the end."""
+    pool = binding.Pool()
+    for module in (binding, operators):
+        monkeypatch.setattr(module, "pool", pool)
+    w, x = weights("gru", 4, 20), draw(9, 4)
+    y = run("gru", x, w)[0].square().sum()
+    [expected] = torch.autograd.grad(y, x, retain_graph=True)
+    [storage] = pool.storages
+    weak = storage._weak_ref()
+    del storage
+    memory.clear()
+    assert not pool.storages
+    assert not torch.UntypedStorage._expired(weak)
+    other = run("gru", 2 * x, w)[0]  # would write over what is not in use
+    assert torch.equal(torch.autograd.grad(y, x)[0], expected)
+    del y, other
+    gc.collect()
+    assert torch.UntypedStorage._expired(weak)
+    torch.UntypedStorage._free_weak_ref(weak)
+    assert len(pool.storages) == 1
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])

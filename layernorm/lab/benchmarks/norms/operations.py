@@ -247,10 +247,11 @@ COPY = Operation(
 )
 
 
-def least_bytes(name: str, shape: Shape, mode: str, dtype: torch.dtype = torch.float32) -> int:
-    """The bytes that an operation whose output is like x must move at least (`byte_model`)."""
+def least_bytes(name: str, shape: Shape, mode: str) -> int:
+    """The bytes that an operation in float32 whose output is like x must move at least
+    (`byte_model`)."""
     one = OPERATIONS[name]
-    inputs = one.make_inputs(shape, dtype, torch.device("meta"))
+    inputs = one.make_inputs(shape, torch.float32, torch.device("meta"))
     saved, gradients = ([inputs[key] for key in keys] for keys in (one.saved, one.gradients))
     return byte_model.traffic(mode, inputs.values(), [inputs["x"]], saved, gradients)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import torch
@@ -68,9 +67,6 @@ def plan(
     one_of("mode", mode, [*MODES, "both"])
     known = tuple(name for name in (*ON_CPU, WITHOUT) if name not in peers.MODULES)  # no GPU here
     names = some_of("subjects", subjects, known, known)
-    most = os.cpu_count() or 1
-    if threads is not None and not 1 <= threads <= most:
-        raise ValueError(f"threads: expected 1 to {most}, got {threads}")
     one_of("huge-pages", huge_pages, ["off", "on", "both"])
     settings = {"off": (False,), "on": (True,), "both": (False, True)}[huge_pages]
     sizes = sizes_of(shapes) or SHAPES
@@ -103,7 +99,7 @@ def sizes_of(shapes: str | None) -> tuple[Shape, ...]:
     return tuple(positive(text, ",", 4, form) for text in given)
 
 
-def gpu_plan(device: str = "cuda", profile: str | None = "cuda") -> Plan:
+def gpu_plan(device: str = "cuda") -> Plan:
     """All that is to be measured on a GPU, the most wanted first: training, then inference, then
     float32 whose products may round to TF32, as cuDNN's do unless it is told otherwise (both sides
     have the same setting)."""
@@ -117,7 +113,7 @@ def gpu_plan(device: str = "cuda", profile: str | None = "cuda") -> Plan:
     stages += [(mode, TARGETS, "float32", True) for mode in MODES]
     return tuple(
         GpuCase(
-            kind, shape, dtype, mode=mode, tf32=tf32, device=device, profile=profile,
+            kind, shape, dtype, mode=mode, tf32=tf32, device=device, profile="cuda",
             implementations=tuple(_on_gpu(shape, dtype, tf32)),
         )
         for mode, shapes, dtype, tf32 in stages

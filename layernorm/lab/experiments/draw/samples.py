@@ -7,17 +7,16 @@ record it is the record's.
 
 from __future__ import annotations
 
-import io
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
 
 from layernorm.lab import records
+from layernorm.lab.experiments import npz
 from layernorm.lab.experiments.checkpoint import seeded
 from layernorm.lab.experiments.draw.plan import EXPERIMENT
 from layernorm.lab.experiments.experiment import Config
@@ -76,32 +75,18 @@ def generate(config: Config) -> Samples:
 
 
 def save(samples: dict[str, Samples], file: Path = FILE) -> None:
-    """Write the pictures of some arms, under a temporary name first."""
+    """Write the pictures of some arms."""
     about = {
         arm: {"seed": one.seed, "learning_rate": one.learning_rate, "bound": one.bound}
         for arm, one in samples.items()
     }
-    held = {arm: one.pictures for arm, one in samples.items()}
-    writing = file.with_suffix(".writing.npz")
-    np.savez_compressed(writing, about=np.array(json.dumps(about)), **held)
-    writing.replace(file)
+    npz.save(file, about, {arm: one.pictures for arm, one in samples.items()})
 
 
 def load(file: Path = FILE) -> dict[str, Samples]:
-    """The pictures of each arm.
+    """The pictures of each arm; raises as `npz.load`."""
 
-    Raises:
-        ValueError: the file is not one that `save` wrote.
-        FileNotFoundError: it is not there; says how to make it.
-    """
-    if not file.exists():
-        raise FileNotFoundError(
-            f"{file}: no pictures are there; make them with: "
-            "python -m layernorm.lab.experiments.draw"
-        )
-    try:
-        with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as held:
-            about = json.loads(str(held["about"]))
-            return {arm: Samples(held[arm], **rest) for arm, rest in about.items()}
-    except (BadZipFile, ValueError, LookupError, TypeError, AttributeError, EOFError) as error:
-        raise ValueError(f"{file}: no pictures that `save` wrote: {error}") from None
+    def made(about: Any, arrays: dict[str, np.ndarray]) -> dict[str, Samples]:
+        return {arm: Samples(arrays[arm], **rest) for arm, rest in about.items()}
+
+    return npz.load(file, made, "pictures", "layernorm.lab.experiments.draw")

@@ -9,14 +9,11 @@ minutes of one core, and writes the weights to the file in which `write` looks f
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -24,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from layernorm.lab.data import handwriting
+from layernorm.lab.experiments import npz
 from layernorm.lab.experiments.checkpoint import seeded
 from layernorm.lab.experiments.handwriting.mixture import sample
 from layernorm.lab.experiments.handwriting.model import Handwriting, Writer, build
@@ -131,8 +129,8 @@ def save(pen: Pen, options: Any, file: Path = WEIGHTS) -> None:
     """Write a network's weights, in half precision, with what `load` needs to make it again."""
     sizes = {name: getattr(options, name) for name in SIZES}
     weights = {name: w.numpy().astype(np.float16) for name, w in pen.network.state_dict().items()}
-    about = json.dumps({"sizes": sizes, "letters": pen.letters})
-    np.savez_compressed(file, about=np.array(about), scale=pen.scale.numpy(), **weights)
+    about = {"sizes": sizes, "letters": pen.letters}
+    npz.save(file, about, {"scale": pen.scale.numpy(), **weights})
 
 
 SIZES = ("method", "hidden", "components", "windows", "advance")
@@ -140,27 +138,16 @@ SIZES = ("method", "hidden", "components", "windows", "advance")
 
 @cache
 def load(file: Path = WEIGHTS) -> Pen:
-    """The network of a file that `save` wrote; nothing in it is executed.
+    """The network of a file that `save` wrote; raises as `npz.load`."""
 
-    Raises:
-        FileNotFoundError: it is not there; says how to make it.
-        ValueError: it is not such a file.
-    """
-    if not Path(file).exists():
-        raise FileNotFoundError(
-            f"{file}: the weights are not there; make them with: "
-            "python -m layernorm.lab.experiments.handwriting"
-        )
-    try:
-        with np.load(io.BytesIO(Path(file).read_bytes()), allow_pickle=False) as held:
-            there = {name: held[name] for name in held.files}
-        about, scale = json.loads(str(there.pop("about"))), there.pop("scale")
+    def made(about: Any, arrays: dict[str, np.ndarray]) -> Pen:
+        scale = torch.from_numpy(arrays.pop("scale"))
         network = build(_Sizes(**about["sizes"]))
-        weights = {name: torch.from_numpy(w.astype(np.float32)) for name, w in there.items()}
+        weights = {name: torch.from_numpy(w.astype(np.float32)) for name, w in arrays.items()}
         network.load_state_dict(weights)
-    except (BadZipFile, ValueError, LookupError, TypeError, RuntimeError, EOFError) as error:
-        raise ValueError(f"{file}: no weights that `save` wrote: {error}") from None
-    return Pen(network.eval(), torch.from_numpy(scale), about["letters"])
+        return Pen(network.eval(), scale, about["letters"])
+
+    return npz.load(file, made, "weights", "layernorm.lab.experiments.handwriting")
 
 
 @dataclass(frozen=True)

@@ -115,9 +115,9 @@ COMPARISONS = Comparisons(
             "mean of rms",
             ((1, "rms", beyond("mean_share", random_direction)),),
             "the-mean-is-small",
-            "In a trained transformer the squared mean over units has no larger part in the mean "
-            "square of what the norms get than in a vector of random direction (after Gupta et al. "
-            "2024).",
+            "In a trained transformer the squared mean over units makes up at most "
+            f"{MEAN.size:g} more of the mean square of what the norms get than it does in a vector "
+            "of random direction (after Gupta et al. 2024).",
             margin=MEAN,
             says="not worse",
         ),
@@ -156,7 +156,7 @@ ON_DATA = Comparisons(
             less("layer/little/dropout", "dyt/little", END),
             "dropout-does-what-dynamic-tanh-does",
             "With little data, layer normalization with dropout is not worse than dynamic tanh "
-            "(Verma 2026).",
+            "without it.",
             margin=AT_END,
             says="not worse",
         ),
@@ -184,9 +184,9 @@ ON_DATA = Comparisons(
 )
 
 
-def _gap(curve: str) -> Contrast:
-    """The lead of RMS normalization on a curve under Muon, beyond that under AdamW; lower: more."""
-    muon, adamw = (less(f"rms/{o}", f"{curve}/{o}", BEST) for o in ("muon", "adamw"))
+def _gap(favored: str, other: str) -> Contrast:
+    """What one arm is below another under Muon, beyond that under AdamW; negative: further."""
+    muon, adamw = (less(f"{favored}/{o}", f"{other}/{o}", BEST) for o in ("muon", "adamw"))
     return minus(muon, adamw)
 
 
@@ -197,18 +197,18 @@ ON_OPTIMIZER = Comparisons(
     rows=(
         _row(
             "lead of rms on derf, Muon - AdamW",
-            _gap("derf"),
+            _gap("rms", "derf"),
             "muon-widens-the-gap-of-dynamic-erf",
             "Dynamic erf falls further behind RMS normalization with Muon than with AdamW "
             "(Abouzeid 2026).",
         ),
         _row(
-            "lead of rms on dyt, Muon - AdamW",
-            _gap("dyt"),
+            "lag of dyt behind rms, Muon - AdamW",
+            _gap("dyt", "rms"),
             "muon-leaves-the-gap-of-dynamic-tanh",
-            "The difference between dynamic tanh and RMS normalization is the same with Muon as "
-            "with AdamW (Abouzeid 2026).",
-            says="same",
+            "Dynamic tanh does not fall further behind RMS normalization with Muon than with AdamW "
+            "(Abouzeid 2026).",
+            says="not worse",
         ),
         _row(
             "derf with Muon, alpha 0.3 - 0.5",

@@ -164,7 +164,9 @@ def test_the_claim_follows_the_record():
     for kind, name in product(("lstm", "gru"), ("ours", PACKED)):
         save(name, 0.1, kind)
         save("definition", 0.9, kind)  # which the claim is not about
-    assert claim.check().verdict == "supported here"
+    found = claim.check()
+    assert found.verdict == "supported here"
+    assert {shown["n"] for shown in found.table} == {"10"}  # rounds, each a process of its own
     assert [row.implementation for row in recorded()] == ["ours", PACKED, "definition"] * 2
     save(PACKED, 0.2, "gru")
     assert claim.check().verdict == "inconclusive"

@@ -114,6 +114,8 @@ def test_claims_follow_the_record():
         save(TORCH_PACKED, 7.0, kind, threads=threads)
     save(TORCH_PACKED, 2.0, steps=50)  # too few steps to count
     assert found() == ["supported here", "opposite here", "supported here"]
+    beside = claims.get("three-quarters-of-padded/packed_cpu").check().evidence
+    assert "have 60% to 60% of the padded batch's rows; the time is 1.19 to 1.19 times" in beside
     save(PADDED, 1.2, "gru", steps=50, threads=2)
     save(TORCH_PACKED, 9.0, steps=200)
     assert found() == ["depends", "depends", "supported here"]
