@@ -111,6 +111,8 @@ def until(metric: str, level: Callable[[str], float], unit: str = "step"):
 
     def values(frame: DataFrame, arm: str, arms: tuple[str, ...]) -> Series:
         rows = frame[(frame.arm == arm) & (frame.metric == metric) & frame.step.notna()]
+        if rows.empty:
+            return rows.set_index("seed").value
         curves = rows.sort_values(["seed", "step"]).groupby("seed")
         wanted = level(main_profile(frame))
         found = curves[["value", unit]].apply(lambda run: crossing(run.value, run[unit], wanted))

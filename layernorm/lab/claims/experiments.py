@@ -27,7 +27,7 @@ SAYS = {
 def rule(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comparison]) -> str:
     """The rule of a claim in words, made from its rows and the plan of its published runs."""
     scale = experiment.profile(plan.profile)
-    plan = scale.comparisons or plan
+    plan = experiment.compared(plan.profile)
     confidence = plan.confidence(rows[0].family, scale.arms)
     count = round(SHARED / (1 - confidence))
     parts = [f"experiment {experiment.name}, profile {plan.profile}"]

@@ -11,11 +11,11 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from layernorm.lab.claims import VERDICTS, Claim, Decided, Finding, sources
+from layernorm.lab.claims import Claim, Decided, Finding, sources
 from layernorm.lab.claims.experiments import WIDTH
 from layernorm.lab.claims.pages import SIDE_PATHS, on_side_paths
 from layernorm.lab.claims.render import row
-from layernorm.lab.claims.schema import EXPLORATORY, NOT_YET_TESTED
+from layernorm.lab.claims.schema import EXPLORATORY, NOT_YET_TESTED, ORDER
 from layernorm.lab.experiments.compare import NARROW
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 # was installed without its notebooks has none, and the ledger no links.
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 PAGES = {path.stem[:2]: path.stem for path in sorted(NOTEBOOKS.glob("[0-9][0-9]-*.ipynb"))}
-ORDER = (*dict.fromkeys(v for verdicts in VERDICTS.values() for v in verdicts),)
-ORDER += (EXPLORATORY, NOT_YET_TESTED)
 OPEN = ("inconclusive", EXPLORATORY, NOT_YET_TESTED)
 WRONG = ("refuted", "opposite here", "not so printed")
 

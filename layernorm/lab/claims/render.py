@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from layernorm.lab.claims.schema import Claim, Finding
+
+OPEN = 6  # comparisons that a claim shows without a click
 
 # Mark and badge color of each verdict. White text has a contrast of at least 4.5 on these colors,
 # so a badge reads the same on light and dark pages; the mark and the word carry the meaning alone.
@@ -81,7 +84,7 @@ def row(claim: Claim, finding: Finding, links: str = "") -> str:
     )
     sentence = finding.reason if finding.table else finding.sentence
     evidence = f"<br>{escape(sentence)}" if sentence else ""
-    evidence += "".join(map(_comparison, finding.table))
+    evidence += _comparisons(finding.table)
     links = f"<br>{links}" if links and not finding.table else links
     rule = f"<br>Rule: {escape(claim.rule)}" if claim.rule else ""
     return (
@@ -90,6 +93,17 @@ def row(claim: Claim, finding: Finding, links: str = "") -> str:
         f"<details><summary><small>{escape(_source(claim))}</small></summary>"
         f"<small><code>{claim.id}</code>{rule}</small></details></td></tr>"
     )
+
+
+def _comparisons(table: Sequence[Mapping[str, str]]) -> str:
+    """A line for each comparison; many are folded below one that counts them and their verdicts."""
+    lines = "".join(map(_comparison, table))
+    if len(table) <= OPEN:
+        return lines
+    verdicts = Counter(filter(None, (shown.get("verdict") for shown in table)))
+    counted = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
+    title = ": ".join(filter(None, (f"{len(table)} comparisons", escape(counted))))
+    return f"<details><summary>{title}</summary>{lines}</details>"
 
 
 def _comparison(shown: Mapping[str, str]) -> str:

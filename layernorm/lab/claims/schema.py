@@ -22,6 +22,8 @@ VERDICTS = {
 }
 NOT_YET_TESTED = "not yet tested"
 EXPLORATORY = "exploratory"  # counted, and shown with its intervals, but nothing is decided
+ORDER = (*dict.fromkeys(v for verdicts in VERDICTS.values() for v in verdicts),)
+ORDER += (EXPLORATORY, NOT_YET_TESTED)  # all verdicts, as they are listed
 KINDS = tuple(VERDICTS)
 CHAPTERS = tuple(f"{number:02d}" for number in range(1, 23))
 
@@ -69,10 +71,8 @@ class Finding:
     table: tuple[Mapping[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        known = [*dict.fromkeys(v for verdicts in VERDICTS.values() for v in verdicts)]
-        known += [EXPLORATORY, NOT_YET_TESTED]
-        if self.verdict not in known:
-            raise ClaimError(f"verdict {self.verdict!r} is none of {', '.join(known)}")
+        if self.verdict not in ORDER:
+            raise ClaimError(f"verdict {self.verdict!r} is none of {', '.join(ORDER)}")
         wanted = {
             "condition": self.verdict == "conditional",
             "reason": self.verdict in ("inconclusive", "depends"),

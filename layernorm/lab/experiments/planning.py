@@ -69,7 +69,7 @@ class Sweep:
 
     @property
     def compared(self) -> Comparisons:
-        return self.scale.comparisons or self.plan.comparisons
+        return self.plan.compared(self.profile)
 
     @cached_property
     def _made(self) -> dict[tuple, Config]:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -104,6 +105,34 @@ def test_a_claim_about_runs_links_to_their_file_and_shows_its_comparisons():
     assert "In a sentence." not in html
     assert claims.get("learns-online/mnist").runs == "mnist-standard"
     assert claims.get("one-mean-and-spread-per-case").runs == ""
+
+
+JUDGED = [{"comparison": f"a{n}", "ratio": "1"} for n in range(18)]
+for _n, _one in enumerate(JUDGED):
+    _one["verdict"] = "inconclusive" if _n % 6 == 0 else "supported here"
+
+
+@pytest.mark.parametrize(
+    ("table", "title"),
+    [
+        (JUDGED[:6], None),
+        (JUDGED[:7], "7 comparisons: 5 supported here, 2 inconclusive"),
+        (JUDGED, "18 comparisons: 15 supported here, 3 inconclusive"),
+        ([{**one, "verdict": ""} for one in JUDGED], "18 comparisons"),
+    ],
+)
+def test_many_comparisons_are_folded_and_their_verdicts_counted(table, title):
+    claim = replace(claims.get("mixed-units/digits"), statement="S.")
+    decided = [(claim, Finding("supported here", "In a sentence.", table=tuple(table)))]
+    for html in (Decided(decided)._repr_html_(), page.ByChapter(decided)._repr_html_()):
+        row = ElementTree.fromstring(html.replace("<br>", "")).find(".//tr")
+        lines = row.findall(".//div[@class='comparison']")
+        assert ["".join(line.itertext())[:2] for line in lines[:2]] == ["a0", "a1"]
+        assert len(lines) == len(table)
+        folded = row.findall(".//details")
+        assert [one.findtext("summary") for one in folded[:-1]] == [title] * (title is not None)
+        assert folded[0].findall("div") == lines * (title is not None)
+        assert folded[-1].findtext("small/code") == claim.id
 
 
 def test_exploratory_claims_are_counted_and_leave_their_statements_open():
