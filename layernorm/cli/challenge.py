@@ -24,19 +24,11 @@ def challenge(
     other random draws. Interrupted, the same command goes on. The answer is a file: a pull request
     with it is welcome whichever way it turns out.
     """
-    from tqdm import tqdm
-
-    from layernorm.cli.text import integers
+    from layernorm.cli.text import Runs, integers
     from layernorm.lab.claims import challenge as fresh
     from layernorm.lab.claims.render import text
 
-    with tqdm(desc=id, unit="run", disable=None) as bar:
-
-        def progress(done: int, known: int, name: str) -> None:
-            bar.total = known
-            bar.set_postfix_str(name, refresh=False)
-            bar.update(done - bar.n)
-
+    with Runs(id) as progress:
         answer = fresh.challenge(
             id, integers("seeds", seeds), root=out / "runs", workers=workers, progress=progress
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layernorm.cli.run import Device, Name, Sets, Threads, assigned
-from layernorm.cli.text import integers, print_table, words
+from layernorm.cli.text import Runs, integers, print_table, words
 
 if TYPE_CHECKING:
     from layernorm.lab.experiments.planning import Sweep
@@ -96,32 +96,21 @@ def _carried_out(
     plan: Sweep, device: str, workers: Executor | int | None, threads: int, time: bool, anew: bool
 ) -> Outcome:
     """The sweep with one bar over all runs; then the times of its arms, if wanted."""
-    from tqdm import tqdm
-
     from layernorm.lab import records
     from layernorm.lab.experiments import lock, timing
     from layernorm.lab.experiments.checkpoint import say
     from layernorm.lab.experiments.planning import finished
     from layernorm.lab.experiments.sweep import carry_out
 
-    ended = 0
-    with tqdm(desc=f"{plan.experiment} {plan.profile}", unit="run", disable=None) as bar:
-
-        def progress(done: int, known: int, name: str) -> None:
-            nonlocal ended
-            ended, bar.total = done, known
-            bar.set_postfix_str(name, refresh=False)
-            bar.update(done - bar.n)
-
-        try:
+    try:
+        with Runs(f"{plan.experiment} {plan.profile}") as progress:
             outcome = carry_out(
                 plan, workers=workers, threads=threads, device=device, anew=anew, progress=progress
             )
-        except KeyboardInterrupt:
-            bar.close()
-            say(f"stopped after {ended} runs, which are kept; the same command goes on, those that "
-                "were at work from their last checkpoints")  # fmt: skip
-            raise
+    except KeyboardInterrupt:
+        say(f"stopped after {progress.ended} runs, which are kept; the same command goes on, those "
+            "that were at work from their last checkpoints")  # fmt: skip
+        raise
     used = plan.runs(outcome.done)
     published = [run for run in used if not records.path(run.config).exists()]
     if published:

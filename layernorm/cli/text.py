@@ -1,4 +1,4 @@
-"""Tables and errors as the commands print them."""
+"""Tables, bars and errors as the commands print them."""
 
 from __future__ import annotations
 
@@ -31,6 +31,27 @@ def integers(name: str, text: str | None) -> tuple[int, ...]:
         return tuple(map(int, words(text)))
     except ValueError:
         raise ValueError(f"{name} must be integers with commas, got {text!r}") from None
+
+
+class Runs:
+    """A bar over runs that are made; `ended`: how many of them are."""
+
+    def __init__(self, title: str) -> None:
+        from tqdm import tqdm
+
+        self.ended, self.bar = 0, tqdm(desc=title, unit="run", disable=None)
+
+    def __enter__(self) -> Runs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.close()
+
+    def __call__(self, ended: int, known: int, name: str) -> None:
+        """Go on to so many runs of those that are known, the last one of this name."""
+        self.ended, self.bar.total = ended, known
+        self.bar.set_postfix_str(name, refresh=False)
+        self.bar.update(ended - self.bar.n)
 
 
 def print_error(error: Exception) -> None:
