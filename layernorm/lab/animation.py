@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from layernorm.lab import book_renderer
+
 MIME = "application/vnd.layernorm.animation+json"
 GAP = 4  # white pixels between the frames of the grid
 HOLD = 1.5  # seconds by which the last frame is shown longer
@@ -181,18 +183,5 @@ def page(specification: dict[str, Any]) -> str:
     )
 
 
-class BookRenderer:
-    """MyST-NB's plugin (entry point `myst_nb.mime_renderers`) for the built book."""
-
-    mime_priority_overrides = (("html", MIME, 1),)
-
-    @staticmethod
-    def handle_mime(renderer: Any, data: Any, inline: bool) -> list | None:
-        """The animation's HTML, or None for every output that is none."""
-        if data.mime_type != MIME or inline:
-            return None
-        from docutils import nodes
-
-        content = data.content
-        specification = json.loads(content) if isinstance(content, str) else content
-        return [nodes.raw(text=page(specification), format="html")]
+class BookRenderer(book_renderer.BookRenderer):
+    mime, page = MIME, staticmethod(page)

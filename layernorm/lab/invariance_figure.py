@@ -30,6 +30,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from layernorm.lab import book_renderer
 from layernorm.methods import FORMS, METHODS, normalizations
 
 LIMIT = 3.2  # outputs beyond it are drawn at the edge, as triangles
@@ -290,27 +291,17 @@ def figure(sliders: tuple[str, ...] = SUMMED) -> InvarianceFigure:
     return InvarianceFigure(sliders)
 
 
-class BookRenderer:
-    """MyST-NB's plugin (entry point `myst_nb.mime_renderers`) for the built book.
+class BookRenderer(book_renderer.BookRenderer):
+    """The page carries the picture; the script replaces it where scripts run."""
 
-    The page carries the picture; the script replaces it where scripts run.
-    """
-
-    mime_priority_overrides = (("html", MIME, 1),)
+    mime = MIME
 
     @staticmethod
-    def handle_mime(renderer: Any, data: Any, inline: bool) -> list | None:
-        """The figure's HTML, or None for every output that is not this figure."""
-        if data.mime_type != MIME or inline:
-            return None
-        from docutils import nodes
-
-        content = data.content if isinstance(data.content, str) else json.dumps(data.content)
-        sliders = tuple(slider["name"] for slider in json.loads(content)["sliders"])
+    def page(specification: dict[str, Any]) -> str:
+        sliders = tuple(slider["name"] for slider in specification["sliders"])
+        told, alt = html.escape(json.dumps(specification)), html.escape(description(sliders))
         picture = b64encode(_png(sliders)).decode()
-        text = (
-            f'<div class="invariance" data-specification="{html.escape(content)}">'
-            f'<img src="data:image/png;base64,{picture}" alt="{html.escape(description(sliders))}">'
-            "</div>"
+        return (
+            f'<div class="invariance" data-specification="{told}">'
+            f'<img src="data:image/png;base64,{picture}" alt="{alt}"></div>'
         )
-        return [nodes.raw(text=text, format="html")]

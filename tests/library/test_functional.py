@@ -1,5 +1,5 @@
-"""The definitions pass the checks by which tests/test_mutants.py catches wrong variants, and agree
-with torch for shapes nobody chose."""
+"""The definitions pass the checks by which tests/library/test_mutants.py catches wrong variants,
+and agree with torch for shapes nobody chose."""
 
 import pytest
 import torch

@@ -1,4 +1,5 @@
 """Benchmarks: implementations that agree with their definition are timed against each other.
 
-`measure` is shared by `norms`, `recurrent` and `training`; `gpu` runs all that needs a GPU.
+`measure` is shared by all of them: `norms`, `recurrent`, `packed`, `compiling`, `training` and
+`workers`. What needs a GPU is run by `layernorm.lab.gpu`.
 """

@@ -23,7 +23,7 @@ from layernorm.lab.benchmarks.measure.case import Case
 from layernorm.lab.benchmarks.measure.resume import Plan
 from layernorm.lab.records.environment import PRETENDED
 
-MOST = {"lstm": (3, 2, 4, 8), "gru": (3, 2, 4, 8)}  # of a recurrent layer's shape
+RECURRENT = (3, 2, 4, 8)  # at most, of a recurrent layer's shape
 FEW = {"rounds": 6, "sample_seconds": 1e-7, "processes": 1}
 ILLEGAL = "CUDA error: an illegal memory access was encountered"
 
@@ -146,13 +146,11 @@ def small(plan: Plan) -> Plan:
 
 
 def _small(case: Case) -> Case:
-    if case.benchmark == "training":
-        *sizes, last = case.shape
-        most = MOST["lstm"] if case.operation == "lstm" else (4, *[8] * len(sizes))
-        shape = tuple(map(min, (*sizes, last), most))
-        shape = shape if case.operation == "lstm" else (*shape[:-1], last)
-    elif case.operation in MOST:
-        shape = tuple(map(min, case.shape, MOST[case.operation]))
+    first, *sizes = case.shape
+    if case.operation in ("lstm", "gru"):
+        shape = tuple(map(min, case.shape, RECURRENT))
+    elif case.benchmark == "training":  # the last size is the number of classes
+        shape = (min(first, 4), *(min(size, 8) for size in sizes[:-1]), sizes[-1])
     else:
-        shape = (min(case.shape[0], 4), *(min(size, 16) for size in case.shape[1:]))
+        shape = (min(first, 4), *(min(size, 16) for size in sizes))
     return replace(case, shape=shape, **FEW)
