@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from layernorm.lab.claims import Claim, Decided, Finding, sources
 from layernorm.lab.claims.experiments import WIDTH
 from layernorm.lab.claims.pages import SIDE_PATHS, on_side_paths
-from layernorm.lab.claims.render import row
+from layernorm.lab.claims.render import row, text
 from layernorm.lab.claims.schema import EXPLORATORY, NOT_YET_TESTED, ORDER
 from layernorm.lab.experiments.compare import NARROW
 
@@ -150,7 +150,13 @@ def verdicts_of(decided: Decided, *names: str) -> dict[str, int]:
 
 
 class ByChapter(Linked):
-    """All claims, one folded table for each chapter; the book's pages add a filter (ledger.js)."""
+    """All claims, one folded table for each chapter; the book's pages add a filter (ledger.js).
+
+    As plain text only their verdicts, a line each: with the evidence it would be as long again.
+    """
+
+    def __repr__(self) -> str:
+        return "\n".join(text(*entry).partition("\n")[0] for entry in self.entries)
 
     def _repr_html_(self) -> str:
         chapters = sorted({claim.chapter for claim, _ in self.entries})

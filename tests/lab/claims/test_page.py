@@ -85,6 +85,10 @@ def test_each_claim_has_a_row_in_the_table_of_its_chapter(monkeypatch):
     assert 'href="03-layer-normalization.html#claim-d"' in parts[0]
     assert "href" not in parts[2]
     assert page.ByChapter([])._repr_html_().count("<tr") == 0
+    lines = repr(page.ByChapter(DECIDED.entries)).splitlines()
+    for line, (claim, found) in zip(lines, DECIDED, strict=True):
+        assert line.endswith(claim.id)
+        assert found.verdict in line
 
 
 def test_what_nothing_has_decided_links_to_its_chapter_alone():
