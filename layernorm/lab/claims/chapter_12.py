@@ -55,7 +55,7 @@ def said(rows: Sequence[Row]) -> str:
 def table(
     rows: Sequence[Row], margins: Sequence[float], verdicts: Sequence[str]
 ) -> list[dict[str, str]]:
-    """What each row's verdict rests on, as the ledger shows it."""
+    """The evidence for each row's verdict, as the ledger shows it."""
     return [
         timed(
             place(row),

@@ -107,8 +107,8 @@ class Verdicts(Mapping[str, Judged]):
 
     @cached_property
     def _needed(self) -> dict[str, int | None]:
-        """Of each primary comparison the seeds that make its half-width narrow, by the spread of
-        the first ones; None while these are missing."""
+        """The seeds that make each primary comparison's half-width narrow, by the spread of the
+        first ones; None while these are missing."""
         return {name: self._need(row) for name, row in self.rows.items() if row.family == "primary"}
 
     def _need(self, row: Comparison) -> int | None:

@@ -185,7 +185,7 @@ ON_DATA = Comparisons(
 
 
 def _gap(favored: str, other: str) -> Contrast:
-    """What one arm is below another under Muon, beyond that under AdamW; negative: further."""
+    """One arm less another under Muon, less the same under AdamW; negative: a larger lead."""
     muon, adamw = (less(f"{favored}/{o}", f"{other}/{o}", BEST) for o in ("muon", "adamw"))
     return minus(muon, adamw)
 
