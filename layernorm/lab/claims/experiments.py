@@ -45,9 +45,13 @@ def rule(experiment: Any, plan: Comparisons, said: Said, rows: Sequence[Comparis
         f"{confidence:.2%}, as {count} comparisons share 5%"
     )
     if scale.first is not None:
+        lengthened = (
+            f" (the first stage had {scale.short_first} when the runs began; the larger of both "
+            "numbers holds)"
+        ) * bool(scale.short_first)
         parts.append(
             f"{scale.first} seeds, whose spread says how many follow, at most {len(scale.seeds)} "
-            "in all; rates tuned with "
+            f"in all{lengthened}; rates tuned with "
             f"{len(scale.tuning_seeds)} seeds, inconclusive if a rate within one standard error "
             "of the best decides otherwise"
         )

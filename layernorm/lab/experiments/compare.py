@@ -35,8 +35,9 @@ class Verdicts(Mapping[str, Judged]):
     """A plan's comparisons by name, each judged when it is asked for.
 
     `frame`, `few`, `next_best`: the runs, those on a few examples, and those at the rate that
-    tuning cannot tell from the best. `arms`, `seeds`, `first`: those of the profile. `rate_of`: the
-    arm for which an arm's rate was tuned, if that is another. `original`: the paper's experiment.
+    tuning cannot tell from the best. `arms`, `seeds`, `first`, `short_first`: those of the profile.
+    `rate_of`: the arm for which an arm's rate was tuned, if that is another. `original`: the
+    paper's experiment.
     """
 
     plan: Comparisons
@@ -45,6 +46,7 @@ class Verdicts(Mapping[str, Judged]):
     arms: Collection[str]
     seeds: Sequence[int]
     first: int | None = None
+    short_first: int | None = None
     next_best: DataFrame | None = None
     rate_of: Mapping[str, str] = field(default_factory=dict)
     original: Original | None = None
@@ -108,7 +110,9 @@ class Verdicts(Mapping[str, Judged]):
     @cached_property
     def _needed(self) -> dict[str, int | None]:
         """The seeds that make each primary comparison's half-width narrow, by the spread of the
-        first ones; None while these are missing."""
+        first ones (of a first stage that was lengthened, by the larger of both plans; the interval
+        has the long one's spread, which is independent of the mean whichever number follows); None
+        while these are missing."""
         return {name: self._need(row) for name, row in self.rows.items() if row.family == "primary"}
 
     def _need(self, row: Comparison) -> int | None:
@@ -118,7 +122,9 @@ class Verdicts(Mapping[str, Judged]):
         values = self._values(row, self.frame, first)
         if not np.isfinite(values).all():
             return self.first
-        return needed(values, NARROW * row.margin.size, self._confidence(row), len(self.seeds))
+        half, confidence = NARROW * row.margin.size, self._confidence(row)
+        stages = filter(None, (self.short_first, self.first))
+        return max(needed(values[:n], half, confidence, len(self.seeds)) for n in stages)
 
     def gate(self, arms: Iterable[str], frame: DataFrame | None = None) -> str:
         """The first gate that one of the arms fails, in words; "" where there is none."""

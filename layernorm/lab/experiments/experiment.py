@@ -51,7 +51,8 @@ class Profile:
     With `first`, seeds are planned in two stages: every arm of a primary comparison has the first
     so many, whose spread says how many of the others follow (`compare.Verdicts.count`); where
     tuning cannot tell its best rate from the next one, it has them at both. Arms of exploratory
-    comparisons alone have one tuning seed and at most five others.
+    comparisons alone have one tuning seed and at most five others. `short_first`: a first stage
+    that was shorter when the runs began; the larger of both numbers of seeds holds.
 
     `comparisons`: its own, where it asks something else than the experiment's main profile.
     """
@@ -64,6 +65,7 @@ class Profile:
     tuning_seeds: tuple[int, ...] = (TUNING_SEED,)
     tuning_share: float = 1.0
     first: int | None = None
+    short_first: int | None = None
     comparisons: Comparisons | None = None
 
 

@@ -294,6 +294,7 @@ class Sweep:
             self.scale.arms,
             self.seeds,
             first=self.first,
+            short_first=self.scale.short_first if self.first else None,
             next_best=records.tidy(next_best),
             rate_of=self.plan.rate_of,
             original=self.plan.original,

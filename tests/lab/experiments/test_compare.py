@@ -6,7 +6,7 @@ from itertools import product
 import pandas
 import pytest
 
-from layernorm.lab.analysis.statistics import Interval
+from layernorm.lab.analysis.statistics import Interval, interval
 from layernorm.lab.experiments import contrasts, report
 from layernorm.lab.experiments.compare import Verdicts
 from layernorm.lab.experiments.contrasts import (
@@ -281,6 +281,25 @@ def test_a_comparison_uses_all_seeds_that_are_planned_for_its_arms():
     few = Verdicts(plan, frame[frame.arm != "b"], frame, "abcd", range(4), first=2)
     assert few.count(rows[0]) is None
     assert few.count(rows[2]) == 2
+
+
+def test_a_lengthened_first_stage_keeps_the_larger_plan():
+    """The first two seeds are apart and ask for all six, three for fewer; the other way round the
+    three ask for more. The interval has the spread of three."""
+    wide, late = (0.0, 0.1, 0.05, 0.05, 0.05, 0.05), (0.05, 0.051, 0.0, 0.1, 0.05, 0.05)
+    row = Comparison("a - b", less("a", "b", "loss"), ABOUT)
+    plan = Comparisons((row,), gates=())
+    for values in (wide, late):
+        frame = table({"a": values, "b": (0.0,) * 6})
+        short, long, both = (
+            Verdicts(plan, frame, frame, "ab", range(6), **stages)
+            for stages in ({"first": 2}, {"first": 3}, {"first": 3, "short_first": 2})
+        )
+        assert short.count(row) != long.count(row)
+        assert both.count(row) == max(short.count(row), long.count(row))
+        found = both[row.name].difference
+        expected = interval(values[: found.n], both[row.name].confidence, 3)
+        assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
 
 
 def test_what_other_rates_give_stands_beside_a_verdict():
