@@ -35,7 +35,7 @@ def rows(units: int, huge: float = 1e100, mean: float = 1e6) -> dict[str, Tensor
         "two values": sign,
         "huge": huge * (ramp + one),
         "tiny": (ramp + one) / huge,
-        "small spread": mean + ramp + one,
+        "nearly constant": mean + ramp + one,
     }
 
 

@@ -60,13 +60,14 @@ def covariate_shift_is_correlation() -> Finding:
 @claim(
     id="removes-correlation",
     statement="Layer normalization removes the correlation of summed inputs to different units.",
-    rule="summed inputs: a cause of spread 3 times how each unit follows it, plus a rest of each "
-    "unit's own and an offset, 2000 cases. Held if the mean squared correlation falls below 0.01 "
-    "in 20 draws, a climb and the adversary's cases: its rows up to 1e6 as what follows the cause, "
-    "as spreads of the rest and as offsets, a skewed and a heavy-tailed rest, one unit noisier "
-    "than the others, layers of 1, 2, 3 and 8 units. Conditional if only layers of fewer than 32 "
-    "units break it, units that follow the cause differently (by more than 1% of the rest), or "
-    "rests of which one spreads more than twice as far as another",
+    rule="summed inputs: a cause of standard deviation 3 times how each unit follows it, plus a "
+    "rest of each unit's own and an offset, 2000 cases. Held if the mean squared correlation "
+    "falls below 0.01 in 20 draws, a climb and the adversary's cases: its rows up to 1e6 as what "
+    "follows the cause, as standard deviations of the rest and as offsets, a skewed and a "
+    "heavy-tailed rest, one unit noisier than the others, layers of 1, 2, 3 and 8 units. "
+    "Conditional if only layers of fewer than 32 units break it, units that follow the cause "
+    "differently (by more than 1% of the rest), or rests of which one spreads more than twice as "
+    "far as another",
     sabotage=(LAYER_NORM, as_it_is),
 )
 def removes_correlation() -> Finding:

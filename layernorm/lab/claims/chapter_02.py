@@ -136,9 +136,9 @@ def batch_treats_each_unit_apart() -> Finding:
     "so that these two moments do not jitter from one mini-batch to the next.",
     rule="20 batches of 16 to 128 cases, a climb, an ascent and the adversary's units in batches "
     "of 2, 3 and 128: held if every mean is 0 to 1e-12 and every variance 1 to 0.001, also at "
-    "spread √eps, after a gain of 2 and a bias of 1, and under perfect running statistics; "
-    "conditional if these alone break it, or units of a spread below 100 √eps. The evidence adds "
-    "how much single values jitter",
+    "standard deviation √eps, after a gain of 2 and a bias of 1, and under perfect running "
+    "statistics; conditional if these alone break it, or units of a standard deviation below 100 "
+    "√eps. The evidence adds how much single values jitter",
     sabotage=(BATCH_NORM, unbiased),
 )
 def batch_output_has_mean_0_variance_1() -> Finding:
@@ -148,7 +148,7 @@ def batch_output_has_mean_0_variance_1() -> Finding:
 
     a, ones = draw(128, 500), torch.ones(500).double()
     hard = {
-        "spread √eps": (math.sqrt(EPS) * a,),
+        "standard deviation √eps": (math.sqrt(EPS) * a,),
         "gain 2 and bias 1": (a, a.mean(0), a.var(0, correction=0), 2 * ones, ones),
         "running statistics": (a, *population(500)),
     }

@@ -188,14 +188,14 @@ def later_steps_rest_on_fewer_cases() -> Finding:
     id="no-statistics-beyond-the-longest-training-sequence",
     statement="Batch normalization of a recurrent network has a problem if a test sequence is "
     "longer than all training sequences: there are no statistics for the additional steps.",
-    rule="states s ← Vs + u + noise of 1 to 8 units, from 0, normalized at steps 1 to 20 by their "
-    "own mean and variance and up to step 80 by those of step 20. Held if the normalized values of "
-    "some unit at some step from 20 on have a mean of more than 0.1, or a spread that misses 1 by "
-    "as much, for states that never settle (20 rotations V, a climb, memory cells that keep all "
-    "they add up), for those of the adversary's matrices up to 2, of gates of cells and of a "
-    "network that settles, and where the next step multiplies the normalized values instead; "
-    "conditional if only networks that settle (eigenvalues of V below 1 in size) or feed back "
-    "normalized values break it",
+    rule="states s ← Vs + u + noise of 1 to 8 units, from 0, normalized at steps 1 to 20 by "
+    "their own mean and variance and up to step 80 by those of step 20. Held if the normalized "
+    "values of some unit at some step from 20 on have a mean of more than 0.1, or a standard "
+    "deviation that misses 1 by as much, for states that never settle (20 rotations V, a climb, "
+    "memory cells that keep all they add up), for those of the adversary's matrices up to 2, of "
+    "gates of cells and of a network that settles, and where the next step multiplies the "
+    "normalized values instead; conditional if only networks that settle (eigenvalues of V below "
+    "1 in size) or feed back normalized values break it",
     sabotage=(BATCH_NORM, own_statistics),
 )
 def no_statistics_beyond_the_longest_training_sequence() -> Finding:
@@ -238,9 +238,9 @@ def no_statistics_beyond_the_longest_training_sequence() -> Finding:
     last = [normalized(*network)[1][-1].mean().item() for network in shown]
     return adversary.searched(
         1.0,
-        f"Under the statistics of step 20 the spread at step 80 is {last[0]:.1f} in memory cells, "
-        f"{last[1]:.1f} in a network that settles and {last[2]:.1f} if cells are fed back "
-        "normalized.",
+        f"Under the statistics of step 20 the standard deviation at step 80 is {last[0]:.1f} in "
+        f"memory cells, {last[1]:.1f} in a network that settles and {last[2]:.1f} if cells are "
+        "fed back normalized.",
         off,
         rotations,
         hard,

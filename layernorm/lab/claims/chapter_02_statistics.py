@@ -40,13 +40,13 @@ def every_batch(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
     statement="The smaller the batch, the worse its statistics estimate those of the whole data "
     "set.",
     rule="all batches of 2 to 5 of four values that are equally frequent, and of 2 to 512 of two "
-    "values; 20 draws of the values, a climb, the adversary's rows, 1 in a hundred cases and else "
-    "0: held if the root mean square errors of the batch's mean and of its unbiased variance, "
-    "which the running average takes, are 1/√N and √(2/(N - 1) + κ/N) in units of the spread and "
-    "its square, and that of the biased one, by which training divides, is √((2N - 1)/N² + "
-    "(1 - 1/N)² κ/N), to 1e-9 (times largest entry over spread), all of which fall with N; κ is "
-    "the excess kurtosis. Conditional if only values that do not vary break it, or batches that "
-    "take two values in turn",
+    "values; 20 draws of the values, a climb, the adversary's rows, 1 in a hundred cases and "
+    "else 0: held if the root mean square errors of the batch's mean and of its unbiased "
+    "variance, which the running average takes, are 1/√N and √(2/(N - 1) + κ/N) in units of the "
+    "standard deviation and its square, and that of the biased one, by which training divides, "
+    "is √((2N - 1)/N² + (1 - 1/N)² κ/N), to 1e-9 (times largest entry over standard deviation), "
+    "all of which fall with N; κ is the excess kurtosis. Conditional if only values that do not "
+    "vary break it, or batches that take two values in turn",
     # Mutant: statistics of the first two cases alone.
     sabotage=(BATCH_NORM, lambda x, mean, var, **options: _batch_norm(x[:2], mean, var, **options)),
 )
@@ -93,9 +93,10 @@ def small_batches_estimate_badly() -> Finding:
     "it uses running statistics.",
     rule="20 batches of 16 to 512 cases under running statistics that are exactly those of the "
     "population, a climb, an ascent, and the adversary's units in batches of 2, 3 and 32 under "
-    "running mean 0 and variance 1, and under their own: held if the outputs of both modes differ "
-    "by more than 0.01 (root mean square); conditional if only units break it of a spread below "
-    "100 √eps, or whose mean and spread are the running ones to 2% of the spread",
+    "running mean 0 and variance 1, and under their own: held if the outputs of both modes "
+    "differ by more than 0.01 (root mean square); conditional if only units break it of a "
+    "standard deviation below 100 √eps, or whose mean and standard deviation are the running "
+    "ones to 2% of the standard deviation",
     sabotage=(BATCH_NORM, own_statistics),
 )
 def batch_computes_otherwise_in_evaluation() -> Finding:
@@ -122,8 +123,8 @@ def batch_computes_otherwise_in_evaluation() -> Finding:
         [(draw(n, 20), *population(20)) for n in torch.randint(16, 513, (20,)).tolist()],
         hard,
         only_if=(
-            "the units vary by much more than √eps, and the batch's mean or spread is not the "
-            "running one (to 2% of the spread)",
+            "the units vary by much more than √eps, and the batch's mean or standard deviation "
+            "is not the running one (to 2% of the standard deviation)",
             other,
         ),
     )
@@ -182,9 +183,9 @@ def running_statistics_stand_for_all_training_data() -> Finding:
     late = (moving[-1].mean() - expected(moving)[0]).item()
     return adversary.searched(
         0.01 if near else 0.0,
-        f"In batches of 16 a unit's running mean varies by {spread:.2f} of its spread, "
-        f"{'as' if near else 'unlike what'} √(m / ((2 − m) N)) says; one that moves is {late:.1f} "
-        "updates late.",
+        f"In batches of 16 a unit's running mean varies by {spread:.2f} of its standard "
+        f"deviation, {'as' if near else 'unlike what'} √(m / ((2 − m) N)) says; one that moves is "
+        f"{late:.1f} updates late.",
         off,
         [(draw(4),) for _ in range(5)],
         hard,

@@ -159,11 +159,12 @@ def usable_at_batch_size_1() -> Finding:
     id="one-mean-and-spread-per-case",
     statement="All units of a layer share one mean and one standard deviation; each training case "
     "has its own, whatever the other cases are.",
-    rule="eps = 0, two cases, of each a mean and a spread from its largest and smallest unit: held "
-    "if they give all its outputs, and the mean is the average, to 1e-9 (times largest entry over "
-    "spread), and those of the first case do not change by more if another case takes the place "
-    "of the second, for 100 pairs of 16 units, a climb, and the adversary's rows of 1, 2, 3 and 16 "
-    "beside and in the place of drawn cases; conditional if only cases break it that do not vary",
+    rule="eps = 0, two cases, of each a mean and a standard deviation from its largest and "
+    "smallest unit: held if they give all its outputs, and the mean is the average, to 1e-9 "
+    "(times largest entry over spread), and those of the first case do not change by more if "
+    "another case takes the place of the second, for 100 pairs of 16 units, a climb, and the "
+    "adversary's rows of 1, 2, 3 and 16 beside and in the place of drawn cases; conditional if "
+    "only cases break it that do not vary",
     sabotage=(LAYER_NORM, over_the_batch),
 )
 def one_mean_and_spread_per_case() -> Finding:
@@ -189,8 +190,8 @@ def one_mean_and_spread_per_case() -> Finding:
             cases[f"then {name} (H = {h})"] = draw(2, h), a
     return adversary.searched(
         1e-9,
-        "In each case one mean and one spread give all outputs, and another second case leaves "
-        "those of the first as they are.",
+        "In each case one mean and one standard deviation give all outputs, and another second "
+        "case leaves those of the first as they are.",
         off,
         [(draw(2, 16), draw(1, 16)) for _ in range(100)],
         cases,
@@ -256,10 +257,10 @@ def eps_inside_the_root_bounds_the_gain() -> Finding:
     id="one-pass-variance-fails-at-large-means",
     statement="In float32 the variance E[x²] − E[x]² of summed inputs with mean 10,000 and "
     "standard deviation 1 is useless; the variance of the deviations is not.",
-    rule="100 drawn cases of 512 units, a climb and the adversary's rows that vary of 2, 3, 64 and "
-    "512, brought to this mean and spread: held if for each E[x²] − E[x]² gives a NaN or an error "
-    "above 0.1 and the definition none above 0.005, five steps of float32 at 10,000; the error is "
-    "against float64 on the same inputs",
+    rule="100 drawn cases of 512 units, a climb and the adversary's rows that vary of 2, 3, 64 "
+    "and 512, brought to this mean and standard deviation: held if for each E[x²] − E[x]² gives "
+    "a NaN or an error above 0.1 and the definition none above 0.005, five steps of float32 at "
+    "10,000; the error is against float64 on the same inputs",
     sabotage=(LAYER_NORM, one_pass),
 )
 def one_pass_variance_fails_at_large_means() -> Finding:
@@ -283,10 +284,10 @@ def one_pass_variance_fails_at_large_means() -> Finding:
     statement="In float16 and bfloat16 layer normalization should compute its statistics in "
     "float32: then the only error is the rounding of the result.",
     rule="100 cases of 512 units with mean 100 and standard deviation 1, both types: refuted "
-    "unless the definition errs at each output by at most half a step of the type there (and 1e-6 "
-    "of the largest input over the spread, float32's own rounding) while computing in the type "
-    "errs more than ten times as much; held if the adversary's cases, up to 1e4 in float16 and "
-    "1e30 in bfloat16, are only rounded, too; else conditional",
+    "unless the definition errs at each output by at most half a step of the type there (and "
+    "1e-6 of the largest input over the standard deviation, float32's own rounding) while "
+    "computing in the type errs more than ten times as much; held if the adversary's cases, up "
+    "to 1e4 in float16 and 1e30 in bfloat16, are only rounded, too; else conditional",
     sabotage=("layernorm.functional._statistics_type", lambda x: x),
 )
 def half_precision_needs_float32_statistics() -> Finding:

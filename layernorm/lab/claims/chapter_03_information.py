@@ -35,10 +35,10 @@ def not_recentered(x, normalized_shape, weight=None, bias=None, eps=EPS):
     id="output-has-mean-0-variance-1",
     statement="The first of layer normalization's two steps gives every case mean 0 and variance 1 "
     "over its units.",
-    rule="20 draws of 20 cases of 16 to 64 units, of spread 1 and 10, a climb, an ascent and the "
-    "adversary's rows of 1, 2, 3 and 64: held if every mean is 0 to 1e-12 and every "
-    "variance 1 to 0.001, also at spread √eps; conditional if only a single unit breaks it, or "
-    "units of a spread below 100 √eps",
+    rule="20 draws of 20 cases of 16 to 64 units, with standard deviations 1 and 10, a climb, an "
+    "ascent and the adversary's rows of 1, 2, 3 and 64: held if every mean is 0 to 1e-12 and "
+    "every variance 1 to 0.001, also at standard deviation √eps; conditional if only a single "
+    "unit breaks it, or units of a standard deviation below 100 √eps",
     # Mutant: divides by H - 1.
     sabotage=(LAYER_NORM, lambda x, n, **o: _layer_norm(x, n, **o) * (1 - 1 / x.shape[-1]) ** 0.5),
 )
@@ -48,13 +48,13 @@ def output_has_mean_0_variance_1() -> Finding:
         return torch.maximum(size(y.mean(1)) / 1e-12, size(y.var(1, correction=0) - 1) / 1e-3)
 
     narrow = EPS**0.5 * draw(200, 64) / 3
-    hard = {"spread √eps": (narrow,)}
+    hard = {"standard deviation √eps": (narrow,)}
     for h in (*adversary.SIZES, 64):
         hard |= {f"{name} (H = {h})": (a,) for name, a in adversary.rows(h).items()}
     return adversary.searched(
         1.0,
-        "The means are 0 to 1e-12 and the variances 1 to 0.001; at spread √eps they are about "
-        f"{plain(narrow, EPS).var(1, correction=0).median():.1f}.",
+        "The means are 0 to 1e-12 and the variances 1 to 0.001; at standard deviation √eps they "
+        f"are about {plain(narrow, EPS).var(1, correction=0).median():.1f}.",
         off,
         [(s * draw(20, h) / 3,) for s in (1, 10) for h in torch.randint(16, 65, (10,)).tolist()],
         hard,
@@ -181,10 +181,10 @@ def gain_and_bias_restore_layer_normalization() -> Finding:
     statement="Layer normalization is invariant to shifting and scaling the features of a single "
     "training case.",
     rule="eps = 0, summed inputs a = Wx; x is scaled by 0.1 to 10 and a shifted, by a few times "
-    "its largest entry: held if the output stays to 1e-9 (times largest entry over spread) for 50 "
-    "layers with 6 inputs and 8 units, a climb, an ascent, the adversary's weights, its rows as x, "
-    "layers of 1, 2 and 3 units, and if all of x is shifted by 5 or scaled by -1; conditional if "
-    "only these two break it, and summed inputs that do not vary",
+    "its largest entry: held if the output stays to 1e-9 (times largest entry over standard "
+    "deviation) for 50 layers with 6 inputs and 8 units, a climb, an ascent, the adversary's "
+    "weights, its rows as x, layers of 1, 2 and 3 units, and if all of x is shifted by 5 or "
+    "scaled by -1; conditional if only these two break it, and summed inputs that do not vary",
     sabotage=(LAYER_NORM, not_recentered),
 )
 def invariant_to_a_shift_of_one_case() -> Finding:

@@ -21,9 +21,9 @@ _weight_norm = F.weight_norm
     "in units ten or more times smaller, so that their numbers grow, the outputs of all the others "
     "draw together.",
     rule="for 100 random cases of 12 features, 4 of which are multiplied by 1, 10, 100, 1000: "
-    "held if in every case the spread of the other 8 outputs falls at every step, by a factor of "
-    "at least 50 in all, and so for the adversary's rows; conditional if only rows break it in "
-    "which the 4 are all 0 or below the largest of the 8, or the 8 all agree",
+    "held if in every case the standard deviation of the other 8 outputs falls at every step, by "
+    "a factor of at least 50 in all, and so for the adversary's rows; conditional if only rows "
+    "break it in which the 4 are all 0 or below the largest of the 8, or the 8 all agree",
     # Mutant: every feature by its own statistics over the cases.
     sabotage=(LAYER_NORM, lambda x, n, **o: (x - x.mean(0)) / x.std(0, correction=0)),
 )
@@ -39,11 +39,13 @@ def layer_norm_mixes_features() -> Finding:
         return bool(x[0, :4].abs().max() >= x[0, 4:].abs().max() and x[0, 4:].std() > 0)
 
     hard = adversary.rows(12)
-    hard["large others"] = hard["small spread"].flip(1) * (torch.arange(12) > 3) + hard["one-hot"]
+    hard["large others"] = (
+        hard["nearly constant"].flip(1) * (torch.arange(12) > 3) + hard["one-hot"]
+    )
     return adversary.searched(
         1.0,
-        "With 4 of 12 features times 1000, the spread of the other outputs falls at every step, by "
-        "a factor of more than 50.",
+        "With 4 of 12 features times 1000, the standard deviation of the other outputs falls at "
+        "every step, by a factor of more than 50.",
         off,
         [(draw(1, 12),) for _ in range(100)],
         {name: (x,) for name, x in hard.items()},

@@ -28,7 +28,7 @@ def hard_models(units: int, huge: float) -> dict[str, tuple[Tensor, ...]]:
     found |= {f"W {name}": (k, b, g, x) for name, k in adversary.matrices(units, 2, huge).items()}
     found |= {f"b {name}": (w, k, g, two) for name, k in adversary.gates(units, 1).items()}
     found |= {f"H = {n}": model(n, 2, 4) for n in adversary.SIZES}
-    return found | {"two cases": model(units, 2, 2), "x small spread": (w, b, g, 1e6 + x)}
+    return found | {"two cases": model(units, 2, 2), "x nearly constant": (w, b, g, 1e6 + x)}
 
 
 def summed(w: Tensor, x: Tensor) -> Tensor:
@@ -141,11 +141,11 @@ def change(family: str, method: str, name: str, w: Tensor, b: Tensor, g: Tensor,
     rule="x or W times 1e-40, 10 and 1e40, eps = 0, 5 models (whose metrics are those by "
     "autograd), a climb and the adversary's inputs, weights, biases and sizes; a change is "
     "relative. Refuted unless, where all units vary over the cases and in each case, the gains' "
-    "metric stays to 1e-10 (times largest entry over spread) for batch and layer normalization and "
-    "the three families, and the trace of that of the lengths ‖wᵢ‖ of the standard model changes "
-    "by a half at one of the factors, with x for the three families, with W for Bernoulli outputs; "
-    "held if in all cases, for every factor, and with W for Gaussian and categorical outputs; else "
-    "conditional",
+    "metric stays to 1e-10 (times largest entry over standard deviation) for batch and layer "
+    "normalization and the three families, and the trace of that of the lengths ‖wᵢ‖ of the "
+    "standard model changes by a half at one of the factors, with x for the three families, with "
+    "W for Bernoulli outputs; held if in all cases, for every factor, and with W for Gaussian "
+    "and categorical outputs; else conditional",
     # Mutant: layer normalization does nothing.
     sabotage=(LAYER_NORM, lambda x, *args, **options: x),
 )

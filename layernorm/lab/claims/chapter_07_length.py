@@ -53,9 +53,9 @@ def has_direction(net: torch.nn.Sequential, cases: tuple[Tensor, Tensor], varyin
     rule="10 networks of two hidden layers, 50 cases, and the adversary's data sets: refuted "
     "unless with eps as good as 0 every |cosine| of a vector (batch, weight) and of a matrix "
     "(layer) with its gradient is below 1e-12 wherever there is a gradient (|w||gradient| above "
-    "1e-9) and, for batch normalization, every unit varies (entries below 1e9 spreads), and layer "
-    "normalization's vectors have some above 0.01; held if everywhere, and with eps = 1e-5, too; "
-    "else conditional",
+    "1e-9) and, for batch normalization, every unit varies (entries below 1e9 standard "
+    "deviations), and layer normalization's vectors have some above 0.01; held if everywhere, "
+    "and with eps = 1e-5, too; else conditional",
     sabotage=(MLP, without),
 )
 def gradient_orthogonal_to_weights() -> Finding:
@@ -127,10 +127,10 @@ def slowed(method: str, w: Tensor, x: Tensor, head: Tensor, whole=False, step=to
     rule="by what factor gradient descent turns the weights of a layer of tanh units more slowly "
     "once they are c = 10 times as long, eps = 0: 10 layers, climbs and the adversary's inputs, "
     "weights and sizes. Refuted unless it is c² to 1e-6 for each vector under batch and weight "
-    "normalization and for the matrix under layer normalization, wherever there is a gradient and "
-    "units vary (|w||gradient| above 1e-9, entries below 1e9 spreads); held if there is one "
-    "everywhere, and for a single vector under layer normalization, and for a step along the "
-    "gradient's signs, too; else conditional",
+    "normalization and for the matrix under layer normalization, wherever there is a gradient "
+    "and units vary (|w||gradient| above 1e-9, entries below 1e9 standard deviations); held if "
+    "there is one everywhere, and for a single vector under layer normalization, and for a step "
+    "along the gradient's signs, too; else conditional",
     # Mutant: layer normalization does nothing.
     sabotage=(LAYER_NORM, lambda x, *args, **options: x),
 )

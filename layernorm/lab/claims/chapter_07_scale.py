@@ -78,10 +78,10 @@ def units_vary(*case: Tensor) -> bool:
     statement="At the start, a layer-normalized network computes the same whatever the scale of "
     "its hidden weights.",
     rule="two hidden layers, hidden weights times 1e-40, 0.0001, 1000 and 1e40: five draws of 16 "
-    "units, a climb and the adversary's inputs, weights and sizes. Refuted unless the logits agree "
-    "to 1e-12 (times largest entry over spread, of both layers) with eps = 0 where the units of "
-    "each case vary (entries below 1e9 spreads); held if in all cases, and to 1e-10 with eps = "
-    "1e-5 and with c = -1 in the first layer; else conditional",
+    "units, a climb and the adversary's inputs, weights and sizes. Refuted unless the logits "
+    "agree to 1e-12 (times largest entry over standard deviation, of both layers) with eps = 0 "
+    "where the units of each case vary (entries below 1e9 standard deviations); held if in all "
+    "cases, and to 1e-10 with eps = 1e-5 and with c = -1 in the first layer; else conditional",
     sabotage=(LAYER_NORM, no_norm),
 )
 def initial_function_ignores_scale() -> Finding:
@@ -145,11 +145,12 @@ def learned(optimizer: str, case: Case, updates: int, c=1.0, factor=1.0, eps=0.0
     statement="A layer-normalized network whose hidden weights start c times larger learns as if "
     "their learning rate were c² times smaller (SGD) or c times smaller (Adam).",
     rule="30 updates of two draws of 16 units (c = 0.1 and 10), 5 of the adversary's inputs, "
-    "weights and sizes (c = 10), eps = 0: refuted unless the logits agree with those from c = 1 to "
-    "1e-8 where the rate of the hidden weights is multiplied by c² (SGD) or c (Adam), if at the "
-    "first update units vary (entries below 1e9 spreads) and, for Adam, no derivative is 0 "
-    "(|w||derivative| above 1e-9), and the draws' differ by more than 0.01 at the same rate; held "
-    "if they agree in all cases and with torch's eps (1e-5, Adam's 1e-8), too; else conditional",
+    "weights and sizes (c = 10), eps = 0: refuted unless the logits agree with those from c = 1 "
+    "to 1e-8 where the rate of the hidden weights is multiplied by c² (SGD) or c (Adam), if at "
+    "the first update units vary (entries below 1e9 standard deviations) and, for Adam, no "
+    "derivative is 0 (|w||derivative| above 1e-9), and the draws' differ by more than 0.01 at "
+    "the same rate; held if they agree in all cases and with torch's eps (1e-5, Adam's 1e-8), "
+    "too; else conditional",
     sabotage=(LAYER_NORM, no_norm),
 )
 def initial_scale_is_a_learning_rate() -> Finding:

@@ -59,12 +59,12 @@ reset_before_norm = partial(printed, reset_first=True)
     statement="In the layer-normalized GRU the reset gate acts after the norm of the recurrent "
     "term, as eq. (27) has it: before it, the norm would undo a reset that is the same for all "
     "units.",
-    rule="pairs of resets that all units share, 100 draws of states and recurrent weights "
-    "with resets of 0.9 and 0.1, a climb, an ascent, the adversary's recurrent terms, weights and "
-    "sizes, saturated resets and eps = 1e-5. Refuted unless in each draw the new states differ by "
-    "more than 0.01; held if with the reset before the norm they differ by less than 1e-12 (times "
-    "largest recurrent term over spread) at all cases; conditional if only with eps above 0 or "
-    "recurrent terms whose units agree they do not; else refuted",
+    rule="pairs of resets that all units share, 100 draws of states and recurrent weights with "
+    "resets of 0.9 and 0.1, a climb, an ascent, the adversary's recurrent terms, weights and "
+    "sizes, saturated resets and eps = 1e-5. Refuted unless in each draw the new states differ "
+    "by more than 0.01; held if with the reset before the norm they differ by less than 1e-12 "
+    "(times largest recurrent term over its standard deviation) at all cases; conditional if "
+    "only with eps above 0 or recurrent terms whose units agree they do not; else refuted",
     sabotage=(STEP, reset_before_norm),
 )
 def reset_must_act_after_the_norm() -> Finding:
@@ -184,15 +184,14 @@ def overwrites_gains(*args, **options):
     id="gains-start-at-one",
     statement="Gains start at 1 and biases at 0, so that each term of the gates' summed inputs "
     "starts with unit variance. An initializer that draws all parameters alike, as NeMo's copy "
-    "does, overwrites the gains, and shrinks what a term's input contributes to a spread of about "
-    "1/√(3H).",
+    "does, overwrites the gains, and shrinks what a term's input contributes to a standard "
+    "deviation of about 1/√(3H).",
     rule="RNN, LSTM, its variants and GRU of 1, 2, 3, 64 and 256 units: refuted unless all gains "
-    "are 1 and all biases of norms 0 before and after reset_parameters. Terms of the "
-    "LSTM, recurrent ones of 20 random states with 64 and 256 units, a climb, and the adversary's "
-    "for all sizes: held if the normalized term "
-    "has mean square 1 to 1e-3, and with gains from ±1/√H its root mean square (over 2000 "
-    "initializations) is 1/√(3H) to 10%; conditional if only terms with a spread below 40 √eps "
-    "break it; else refuted",
+    "are 1 and all biases of norms 0 before and after reset_parameters. Terms of the LSTM, "
+    "recurrent ones of 20 random states with 64 and 256 units, a climb, and the adversary's for "
+    "all sizes: held if the normalized term has mean square 1 to 1e-3, and with gains from ±1/√H "
+    "its root mean square (over 2000 initializations) is 1/√(3H) to 10%; conditional if only "
+    "terms with a standard deviation below 40 √eps break it; else refuted",
     sabotage=("layernorm.recurrent.LayerNormLSTM", overwrites_gains),
 )
 def gains_start_at_one() -> Finding:

@@ -187,7 +187,7 @@ def unselectable_keys() -> Finding:
     states, to_two, zero = draw(64, 4), draw(4, 2), torch.zeros(())
     eye, one = torch.eye(4).double(), torch.ones(())
     cases = {"eps = 1": (states, eye, one), "to 2 numbers": (states, to_two, zero)}
-    cases["states: small spread"] = (1e6 + draw(8, 4), draw(4, 4), zero)
+    cases["states: nearly constant"] = (1e6 + draw(8, 4), draw(4, 4), zero)
     cases["states: rows"] = (torch.cat([*adversary.rows(4).values()]), draw(4, 4), zero)
     for units in (*adversary.SIZES, 4):
         for name, x in adversary.matrices(4, units).items():

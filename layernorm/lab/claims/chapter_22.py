@@ -48,11 +48,12 @@ def scaled_up(weight: Tensor, gain: Tensor, bias: Tensor, sigma: float) -> tuple
     statement="If all units of a row but one stand still, layer normalization acts on this one as "
     "a tanh (Stollenwerk 2025).",
     kind="proof",
-    rule="SymPy, for every number of units H: from the definition, y as a function of one unit has "
-    "the slope (1 - (1 + y²)/H)/σ, also in float64 to 1e-12 (times largest entry over spread) for "
-    "100 rows of 8 units and the adversary's that vary. Proved if √(H - 1) tanh(√(H - 1) u/(Hσ)) "
-    "has this slope, σ being that of the row as the unit moves; conditional if only for a σ that "
-    "stands still; else refuted. The evidence gives the function that has it exactly",
+    rule="SymPy, for every number of units H: from the definition, y as a function of one unit "
+    "has the slope (1 - (1 + y²)/H)/σ, also in float64 to 1e-12 (times largest entry over "
+    "standard deviation) for 100 rows of 8 units and the adversary's that vary. Proved if √(H - "
+    "1) tanh(√(H - 1) u/(Hσ)) has this slope, σ being that of the row as the unit moves; "
+    "conditional if only for a σ that stands still; else refuted. The evidence gives the "
+    "function that has it exactly",
     sabotage=(f"{ELEMENTWISE}.curve", other_curve),
 )
 def one_unit() -> Finding:

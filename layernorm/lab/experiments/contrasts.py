@@ -118,7 +118,7 @@ class Gate:
 
 GATES = (
     Gate("is no better than guessing one of ten classes", "test_error", 90.0),
-    Gate("errs on examples learned by heart", "train_error", 1e-9, by_heart=True),
+    Gate("does not memorize a few examples", "train_error", 1e-9, by_heart=True),
 )
 
 

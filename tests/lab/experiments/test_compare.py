@@ -345,8 +345,8 @@ def test_an_arm_counts_if_it_passes_the_gates(gate, values, passes):
     ("few", "problem"),
     [
         ({"a": (0.0,), "b": (0.0,)}, None),
-        ({"a": (0.0,), "b": (3.1,)}, "Gate failed: b errs on examples learned by heart."),
-        ({"a": (0.0,)}, "Gate failed: b errs on examples learned by heart."),
+        ({"a": (0.0,), "b": (3.1,)}, "Gate failed: b does not memorize a few examples."),
+        ({"a": (0.0,)}, "Gate failed: b does not memorize a few examples."),
     ],
 )
 def test_an_arm_must_learn_a_few_examples_by_heart(few, problem):

@@ -186,7 +186,7 @@ BETTER = Said(
 COMPARISONS = Comparisons(
     chapter="17",
     gates=(
-        Gate("does not learn four digits by heart", "train_bound", 80.0, by_heart=True),
+        Gate("does not memorize four digits", "train_bound", 80.0, by_heart=True),
         Gate(
             "is not clearly better than pixels drawn by themselves",
             *("share_of_pixels", 1.0),

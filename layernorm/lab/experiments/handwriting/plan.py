@@ -140,7 +140,7 @@ _MOST = Said(
 COMPARISONS = Comparisons(
     chapter="18",
     gates=(
-        Gate("does not learn eight lines by heart", "train_nll", BY_HEART, by_heart=True),
+        Gate("does not memorize eight lines", "train_nll", BY_HEART, by_heart=True),
         Gate(
             "does not beat a guess that goes straight on",
             *(RESULT, lambda options: trivial(options)),

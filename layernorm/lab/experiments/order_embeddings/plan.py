@@ -216,7 +216,7 @@ _EXPLORED = (
 COMPARISONS = Comparisons(
     chapter="14",
     gates=(
-        Gate("does not learn sixteen scenes by heart", "train_error", 5.0, by_heart=True),
+        Gate("does not memorize sixteen scenes", "train_error", 5.0, by_heart=True),
         Gate("misses no less than a bag of words", "missed_of_words", 1.0, surely=True),
     ),
     rows=(*_PRIMARY, *_EXPLORED),

@@ -130,7 +130,7 @@ def _of_task(name: str, metric: str, size: float, unit: str, why: str) -> tuple[
 COMPARISONS = Comparisons(
     chapter="16",
     gates=(
-        Gate("does not learn a handful of sentences by heart", "train_error", 1e-9, by_heart=True),
+        Gate("does not memorize 16 triples of sentences", "train_error", 1e-9, by_heart=True),
         Gate(
             "does not predict words clearly better than their frequencies do",
             *("test_above_frequencies", 0.0),

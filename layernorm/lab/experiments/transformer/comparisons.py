@@ -42,7 +42,7 @@ def random_direction(options: dict) -> float:
 
 def gates(*exempt: str) -> tuple[Gate, ...]:
     return (
-        Gate("does not learn 16 windows by heart", "train_error", 10.0, by_heart=True),
+        Gate("does not memorize 16 windows", "train_error", 10.0, by_heart=True),
         Gate(
             "is not clearly below a model that knows how frequent each character is",
             *("of_unigram", 1.0),
