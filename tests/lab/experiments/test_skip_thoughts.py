@@ -362,7 +362,7 @@ def test_the_papers_figure_and_table_show_runs_that_are_there(monkeypatch):
     assert shown.loc["here: layer, untrained (fixed penalty)", "SUBJ"].startswith("60")
     assert shown.loc["here: bag of words (fixed penalty)", "CR"].startswith("70")
     assert shown.loc["here: rescaled", "SICK r"].startswith("0.71")
-    figure = tables.figure_4(frame)
+    figure = tables.figure_3(frame)
     assert [ax.get_title() for ax in figure.axes] == list(tables.PANELS.values())
     accuracy = figure.axes[2].lines[0].get_ydata()
     assert accuracy == pytest.approx([59.99, 79.99])
@@ -374,6 +374,6 @@ def test_the_papers_figure_and_table_say_what_is_not_measured():
     shown = tables.table_3(None, reported.TABLE_3, reported.TABLE_3_COLUMNS)
     assert set(shown.loc["here"]) == {"not measured yet"}
     assert shown.loc["paper: none", "SICK r"] == "0.842"
-    figure = tables.figure_4(None)
+    figure = tables.figure_3(None)
     assert all(ax.texts[0].get_text() == "not measured yet" for ax in figure.axes)
     plt.close(figure)

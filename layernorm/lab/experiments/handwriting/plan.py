@@ -289,7 +289,7 @@ EXPERIMENT = Experiment(
     overfit={"points": 50, "examples": 8, "batch_size": 8, "updates": 300, "evaluations": 3},
     original=Original(
         claim="Section 6.5: with layer normalization the network reaches a comparable likelihood "
-        "much faster; long sequences and small batches benefit most.",
+        "much faster. Section 7: long sequences and small batches benefit most.",
         data="IAM-OnDB, 12,179 lines by 221 writers, about 700 points each",
         ours="512 generated lines of 700 points by 32 writers, in two fonts",
         setup="three LSTMs of 400 units, 20 components, 10 window components, Adam, batches of 8; "

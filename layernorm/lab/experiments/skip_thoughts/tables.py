@@ -1,4 +1,4 @@
-"""The paper's Figure 4 and Table 3 in their own form, made from the published runs.
+"""The paper's Figure 3 and Table 3 in their own form, made from the published runs.
 
 While there are none, the figure's panels and the table's lower half say so.
 """
@@ -40,7 +40,7 @@ def recorded() -> DataFrame | None:
     return frame.assign(value=frame.value.where(~turned, 100 - frame.value))
 
 
-def figure_4(frame: DataFrame | None) -> Figure:
+def figure_3(frame: DataFrame | None) -> Figure:
     """Tasks against updates: mean and 95% interval; dotted, the bag of words."""
     import matplotlib.pyplot as plt
 
