@@ -195,11 +195,11 @@ class Versions:
             )
         return self._trips(asked, distinct)
 
-    def timed(self, forward: Forward, *size: int) -> dict[str, float | str]:
-        """The time of a forward pass, of other rows and units than `large` if these are given."""
+    def timed(self, forward: Forward) -> dict[str, float | str]:
+        """The time of a forward pass of `large`."""
         if self.clock is None:
             return {SHARE: NOT_YET}
-        return self._rows({"": forward}, *(size or self.large))[""]
+        return self._rows({"": forward})[""]
 
     def side_by_side(self, others: Mapping[str, Forward]) -> pandas.DataFrame:
         """All versions and some others, timed in turns."""
@@ -207,11 +207,11 @@ class Versions:
 
         if self.clock is None or not self.calls:
             return pandas.DataFrame({SHARE: dict.fromkeys(self.moved, NOT_YET)})
-        rows = self._rows({**self.calls, **others}, *self.large)
+        rows = self._rows({**self.calls, **others})
         return pandas.DataFrame({SHARE: {name: row[SHARE] for name, row in rows.items()}})
 
-    def _rows(self, forwards: Mapping[str, Forward], *size: int) -> dict[str, dict[str, float]]:
-        a, g, b = self.draw(*size)
+    def _rows(self, forwards: Mapping[str, Forward]) -> dict[str, dict[str, float]]:
+        a, g, b = self.draw(*self.large)
         calls = {name: lambda f=forward: f(a, g, b) for name, forward in forwards.items()}
         return self.clock.rows(calls, byte_model.traffic("forward", [a, g, b], [a], [], []))
 
