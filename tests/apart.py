@@ -16,6 +16,12 @@ def python(*words, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, **options)
 
 
+def started(*words, **options) -> subprocess.Popen[str]:
+    """The same, not waited for."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, *words], **pipes, **options)
+
+
 def told(program, environment: Mapping[str, str] | None = None):
     """The JSON that a program prints."""
     done = python(program, timeout=600, env=environment)

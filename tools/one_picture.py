@@ -38,15 +38,8 @@ def draw() -> str:
         _text(_x(UNIT), bottom + 37, _statistics(a[:, UNIT])),
     ]
     below = bottom + 72
-    parts.append(
-        _text(
-            LEFT,
-            below - 9,
-            f"Case {CASE + 1} after layer normalization, (a − μ)/σ:",
-            layer,
-            "start",
-        )
-    )
+    said = f"Case {CASE + 1} after layer normalization, (a − μ)/σ:"
+    parts.append(_text(LEFT, below - 9, said, layer, "start"))
     parts += [
         _text(_x(i), below + 20, _number(results["layer"][CASE, i]), bold=True)
         for i in range(units)

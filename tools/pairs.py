@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STYLE = ROOT / "notebooks" / "ruff.toml"
 MOST_BYTES = 1_000_000
 MEDIAN_LINES, MOST_LINES = 5, 15
+MOST_CELLS, MOST_WORDS = 45, 2500  # of code; of text, without formulas
 MOST_COLUMNS = tomllib.loads(STYLE.read_text())["line-length"]
 MOST_NAMES = 6  # that a chapter imports before it begins
 LANGUAGE = {"name": "python", "pygments_lexer": "ipython3"}
@@ -154,6 +155,12 @@ def problems(text: NotebookNode, notebook: NotebookNode, size: int) -> list[str]
         found += [f"code cell {number}: {problem}" for problem in wide_lines(cell)]
     if size > MOST_BYTES:
         found.append(f"{size:,} bytes; at most {MOST_BYTES:,}: show fewer or smaller figures")
+    for most, count, what in (
+        (MOST_CELLS, len(code_cells(text)), "code cells"),
+        (MOST_WORDS, words(text), "words of text"),
+    ):
+        if count > most:
+            found.append(f"{count:,} {what}; at most {most:,}: a chapter is one walk")
     ignored = [
         cell for cell in code_cells(text) if {"nbval-ignore-output", "nbval-skip"} & tags(cell)
     ]
@@ -170,6 +177,19 @@ def problems(text: NotebookNode, notebook: NotebookNode, size: int) -> list[str]
     if statistics.median(lengths) > MEDIAN_LINES:
         found.append(f"the median length of the cells not folded is above {MEDIAN_LINES} lines")
     return found
+
+
+def words(text: NotebookNode) -> int:
+    """Count the words of a chapter's text; a formula within a line is one, a displayed one none."""
+    prose = "\n".join(cell.source for cell in text.cells if cell.cell_type == "markdown")
+    for pattern, instead in (
+        (r"(?s)\$\$.*?\$\$", ""),
+        (r"\$[^$]*\$", "x"),
+        (r"(?m)^(:\w+:|[:`]{3}).*$", ""),  # directives
+        (r"\]\([^)]*\)", "]"),
+    ):
+        prose = re.sub(pattern, instead, prose)
+    return sum(any(map(str.isalnum, word)) for word in prose.split())
 
 
 def wide_lines(cell: NotebookNode) -> list[str]:

@@ -34,7 +34,15 @@ def conform(
         raise ValueError(f"shape must be integers with commas, such as 4,5,8, got {shape!r}")
     if units is not None and units < 1:
         raise ValueError(f"units must be at least 1, got {units}")
-    report = conform(find(path, assigned(sets or []), units or sizes[-1]), sizes)
+    module = find(path, assigned(sets or []), units or sizes[-1])
+    try:
+        report = conform(module, sizes)
+    except ValueError as error:
+        if units is not None or len(sizes) < 3 or sizes[1] in (0, sizes[-1]):
+            raise
+        raise ValueError(
+            f"{error}; if its channels are dimension 1 of the inputs, give --units {sizes[1]}"
+        ) from error
     lines = [json.dumps(report.as_json(), indent=1)] if as_json else report.lines()
     typer.echo("\n".join(lines))
     raise typer.Exit(0 if report.conforms else 1)

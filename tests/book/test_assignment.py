@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import assignment
 import nbformat
 import pairs
 import pytest
+from apart import python
 
 CHAPTER = """---
 kernelspec:
@@ -156,10 +156,7 @@ def test_nbgrader(tmp_path):
 
     def run(command: str) -> None:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(
-            [sys.executable, "-m", "nbgrader", command, name],
-            cwd=course, env=os.environ | {"PATH": path}, capture_output=True, text=True,
-        )  # fmt: skip
+        done = python("-m", "nbgrader", command, name, cwd=course, env=os.environ | {"PATH": path})
         assert done.returncode == 0, done.stderr
 
     run("generate_assignment")

@@ -1,7 +1,5 @@
 """The book as EPUB and PDF, and its pages by plain Sphinx; each check finds its planted fault."""
 
-import subprocess
-import sys
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import check_epub
@@ -10,6 +8,7 @@ import export_config
 import pairs
 import pytest
 import same_pages
+from apart import python
 from playwright.sync_api import sync_playwright
 
 # EPUB
@@ -179,8 +178,7 @@ def small(tmp_path, has_chromium):
     def build(chapter):
         (tmp_path / "chapters" / "one.md").write_text(chapter)
         options = ["-q", "-W", "-b", "epub", "-d", "read", ".", "out"]
-        command = [sys.executable, "-m", "sphinx", *options]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        return python("-m", "sphinx", *options, cwd=tmp_path)
 
     return tmp_path, build
 

@@ -2,12 +2,11 @@
 
 import re
 import shutil
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import pairs
 import pytest
+from apart import python
 
 from layernorm.lab.benchmarks import compiling, packed
 from layernorm.lab.benchmarks.measure.table import number
@@ -90,10 +89,11 @@ def test_its_times_of_unequal_lengths_are_the_recorded_ones(kind):
     assert all(a > b for a, b in zip(*by.values(), strict=True)), "PyTorch's takes longer packed"
 
 
-def test_the_packages_first_lines_run(tmp_path):
-    program = "".join(script for script in SCRIPTS if "onnx" not in script)
-    assert "LayerNormLSTM" in program
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=600)
+@pytest.mark.parametrize("name", ["LayerNorm", "LayerNormLSTM"])
+def test_the_packages_first_lines_run_copied_alone(name, tmp_path):
+    [script] = [s for s in SCRIPTS if re.search(rf"^from layernorm import {name}\b", s, re.M)]
+    done = python("-c", script, cwd=tmp_path, timeout=600)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(not find_spec("onnxruntime"), reason="onnxruntime is not installed")
@@ -105,8 +105,7 @@ def test_from_an_old_models_weights_to_another_runtime(tmp_path):
     # In five draws the losses fell to 0.29 to 0.36 of what they were.
     assert 'torch.load("old.pt", weights_only=True)' in script
     seeded = f"import torch\ntorch.manual_seed(0)\n{script}{EXACT}"
-    command = [sys.executable, "-c", seeded]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    done = python("-c", seeded, cwd=tmp_path, timeout=600)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     losses = [float(found[1]) for line in lines if (found := re.fullmatch(r"\d+ (\S+)", line))]

@@ -3,13 +3,13 @@
 import os
 import re
 import subprocess
-import sys
 import tomllib
 
 import address
 import pairs
 import pytest
 import yaml
+from apart import python
 from packaging.requirements import Requirement
 
 from layernorm.lab import data
@@ -158,9 +158,7 @@ def rights(permissions):
 
 
 def test_what_the_fast_part_leaves_out_exists():
-    program = ROOT / "tests" / "conftest.py"
-    command = [sys.executable, program]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    printed = python(ROOT / "tests" / "conftest.py", check=True).stdout
     assert {name for name in printed.split() if not (ROOT / name).exists()} == set()
     assert "tests/recurrent" in printed.split()
 

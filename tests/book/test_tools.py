@@ -66,6 +66,14 @@ SPOILED = {
     "16 lines; at most 15": lengthen,
     "median length": lengthen,
     "cell 2: 79 columns; at most 78: xxx": widen,
+    "46 code cells; at most 45": lambda text, _: text.cells.extend(
+        nbformat.v4.new_code_cell("1") for _ in range(46 - len(pairs.code_cells(text)))
+    ),
+    "2,501 words of text; at most 2,500": lambda text, _: text.cells.append(
+        nbformat.v4.new_markdown_cell(
+            f"$$\na + b\n$$\n[a](b.md) $c + d$ {'e ' * (2499 - pairs.words(text))}"
+        )
+    ),
     "importing pi, e, tau, sin, cos, tan, np: at most 6": import_seven(7),
     "and the others where they are first used": import_seven(3, 4),
 }

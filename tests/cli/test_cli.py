@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 from apart import python
-from typer.testing import CliRunner
+from typed import layernorm, refused
 
-from layernorm.cli import app
 from layernorm.lab import claims, data, records
 from layernorm.lab.benchmarks.measure import Row
 from layernorm.lab.claims import Finding
@@ -41,24 +40,10 @@ def three_claims(monkeypatch, tmp_path):
     monkeypatch.setattr("layernorm.lab.claims.verdicts.FILE", tmp_path / "verdicts.json")
 
 
-def layernorm(*arguments: str):
-    return CliRunner().invoke(app, arguments)
-
-
 def succeed(*arguments: str) -> str:
     result = layernorm(*arguments)
     assert (result.exit_code, result.stderr) == (0, ""), result.output
     return result.stdout
-
-
-def fail(*arguments: str) -> str:
-    """The one line of an error."""
-    result = layernorm(*arguments)
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("Error: ")
-    return line
 
 
 def test_claims_are_listed_with_verdict_and_evidence(three_claims):
@@ -125,7 +110,7 @@ def test_a_broken_check_is_named_and_the_others_are_shown(three_claims):
     assert result.stderr == (
         "Error: the check of claim 'broken' raised ZeroDivisionError: division by zero\n"
     )
-    assert "'broken'" in fail("claims", "broken", "--check")
+    assert "'broken'" in refused("claims", "broken", "--check")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +133,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(three_claims
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
     claims.declare(id="needs", statement="No.", check=check, **FIELDS)
-    said = fail("claims", "needs", "--check")
+    said = refused("claims", "needs", "--check")
     assert said.endswith(
         f"No module named {module!r}; install it with: pip install 'layernorm[{extra}]'"
     )
@@ -157,7 +142,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(three_claims
 def test_a_missing_module_of_no_extra_is_named_alone(three_claims, monkeypatch):
     missing = ModuleNotFoundError("No module named 'nowhere'", name="nowhere")
     monkeypatch.setattr(claims, "select", lambda *_: (_ for _ in ()).throw(missing))
-    assert fail("claims") == "Error: No module named 'nowhere'"
+    assert refused("claims") == "Error: No module named 'nowhere'"
 
 
 def test_progress_is_shown_on_a_terminal_alone():
@@ -174,7 +159,7 @@ def test_progress_is_shown_on_a_terminal_alone():
 
 
 def test_the_version_is_told():
-    result = CliRunner().invoke(app, ["--version"])
+    result = layernorm("--version")
     assert (result.exit_code, result.output) == (0, f"layernorm {metadata.version('layernorm')}\n")
 
 
@@ -200,7 +185,7 @@ def test_the_version_is_told():
     ],
 )
 def test_errors_are_one_line(three_claims, arguments, message):
-    assert message in fail(*arguments)
+    assert message in refused(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +226,7 @@ def test_records_are_added_and_listed(folders):
     _, row = succeed("records", "list").splitlines()
     assert row.split() == ["digits", "book", "2", "2", "3", "1"]
     (folders / "published" / "digits-book.json").write_text("{")
-    assert "digits-book.json is truncated" in fail("records", "list")
+    assert "digits-book.json is truncated" in refused("records", "list")
 
 
 def test_replacing_published_records(folders):
@@ -301,9 +286,9 @@ def test_rows_that_cannot_be_written_are_refused_before_anything_is_measured(two
 
     monkeypatch.setattr("tempfile.TemporaryFile", denied)
     monkeypatch.setattr("layernorm.lab.benchmarks.measure.run", None)
-    said = fail("bench", "recurrent", *ONE_CASE, "--json", "rows.json")
+    said = refused("bench", "recurrent", *ONE_CASE, "--json", "rows.json")
     assert "json: . cannot be written to ([Errno 13] Permission denied: '.'); name another" in said
-    assert "json: / is a folder; name a file" in fail("bench", "recurrent", "--json", "/")
+    assert "json: / is a folder; name a file" in refused("bench", "recurrent", "--json", "/")
 
 
 def test_the_recurrent_benchmark_shows_writes_and_records(two_rows, folders):
@@ -324,7 +309,7 @@ def test_the_recurrent_benchmark_shows_writes_and_records(two_rows, folders):
 )
 def test_a_benchmark_refuses_too_few_and_too_many_threads(command, number, message, monkeypatch):
     monkeypatch.setattr("layernorm.lab.benchmarks.measure.run", None)
-    assert re.search(f"threads must be {message}", fail("bench", command, "--threads", number))
+    assert re.search(f"threads must be {message}", refused("bench", command, "--threads", number))
 
 
 def test_a_wrong_implementation_fails_the_recurrent_benchmark(two_rows):

@@ -2,9 +2,9 @@ import importlib.metadata
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from typed import layernorm
 
-from layernorm.cli import app, doctor
+from layernorm.cli import doctor
 from layernorm.cli.doctor import Line, examine
 from layernorm.lab import records
 from layernorm.recurrent import cpu
@@ -24,7 +24,7 @@ def test_it_tells_what_is_here():
     assert found("machine", "threads").says == str(torch.get_num_threads())
     assert found("data", "digits").says == "embedded"
     assert found("records", "runs").says == "none"
-    result = CliRunner().invoke(app, ["doctor"])
+    result = layernorm("doctor")
     assert (result.exit_code, result.stderr) == (0, "")
     for line in examine():
         assert line.says in result.stdout
@@ -64,7 +64,7 @@ def test_backends_are_tried(monkeypatch, backend):
     monkeypatch.setattr(kernels, "run", wrong)
     line = found("backends", backend)
     assert (line.says, line.problem) == ("differs from the definition", True)
-    result = CliRunner().invoke(app, ["doctor"])
+    result = layernorm("doctor")
     assert result.exit_code == 1
     assert f"✗ {backend}" in result.stdout
     assert result.stderr == "Error: what is marked ✗ is broken\n"

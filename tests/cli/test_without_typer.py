@@ -1,15 +1,9 @@
 """Without typer the package works, and the command says what to install."""
 
-import subprocess
-import sys
-
 import pytest
+from apart import python
 
 WITHOUT = "import sys; sys.modules['typer'] = None; "
-
-
-def run(program: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(
@@ -20,12 +14,12 @@ def run(program: str) -> subprocess.CompletedProcess:
     ],
 )
 def test_the_command_says_what_it_needs(start):
-    done = run(WITHOUT + start)
+    done = python("-c", WITHOUT + start)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1].endswith('pip install "layernorm[cli]"')
     assert "Traceback" not in done.stderr
 
 
 def test_a_layer_does_not_need_it():
-    done = run(WITHOUT + "import layernorm; layernorm.LayerNormLSTM(3, 5)")
+    done = python("-c", WITHOUT + "import layernorm; layernorm.LayerNormLSTM(3, 5)")
     assert done.returncode == 0, done.stderr

@@ -7,10 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from typer.testing import CliRunner
+from typed import layernorm
 
 from layernorm import LayerNorm, RMSNorm
-from layernorm.cli import app
 from layernorm.lab.conform import conform, find, identify
 from layernorm.lab.conform.form import Unknown
 from layernorm.lab.conform.published import PUBLISHED, names
@@ -335,6 +334,8 @@ def test_the_module_is_left_as_it_was():
         (["torch.nn:LayerNorm", "--shape", "4,x"], "integers"),
         (["torch.nn:LayerNorm", "--shape", ""], "shape must be integers with commas"),
         (["torch.linalg:inv"], "fails on inputs of shape (4, 5, 8) in float64"),
+        (["torch.nn:BatchNorm1d"], "if its channels are dimension 1 of the inputs, give --units 5"),
+        (["layernorm:BatchNorm"], "if its channels are dimension 1 of the inputs, give --units 5"),
         (["torch.nn:GroupNorm", "--set", "num_groups=3"], "see --set"),
         (["torch.nn:AdaptiveAvgPool1d"], "expected an output of the input's shape"),
     ],
@@ -342,17 +343,17 @@ def test_the_module_is_left_as_it_was():
 def test_bad_arguments_end_in_one_line(arguments, message):
     if arguments == ["torch.nn:AdaptiveAvgPool1d"]:
         arguments = [*arguments, "--units", "3"]
-    result = CliRunner().invoke(app, ["conform", *arguments])
+    result = layernorm("conform", *arguments)
     assert result.exit_code == 1
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 
 def test_the_command():
-    good = CliRunner().invoke(app, ["conform", "layernorm:LayerNorm", "--set", "eps=1e-6"])
+    good = layernorm("conform", "layernorm:LayerNorm", "--set", "eps=1e-6")
     assert good.exit_code == 0
     assert "sqrt(v + 1e-06)" in good.stdout
-    bad = CliRunner().invoke(app, ["conform", "torch.nn:BatchNorm1d", "--shape", "6,8", "--json"])
+    bad = layernorm("conform", "torch.nn:BatchNorm1d", "--shape", "6,8", "--json")
     assert bad.exit_code == 1
     assert '"other cases"' in bad.stdout
 

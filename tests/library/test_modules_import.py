@@ -3,13 +3,13 @@ GPU needs."""
 
 import importlib.metadata
 import json
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from apart import python
 
 import layernorm
 
@@ -27,9 +27,7 @@ ALLOWED = {"layernorm", "jaxtyping", "wadler_lindig", "numpy", "typing_extension
 
 
 def run(*modules: str) -> dict:
-    command = [sys.executable, "-c", PROGRAM, *modules]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    return json.loads(python("-c", PROGRAM, *modules, check=True).stdout)
 
 
 def foreign(outcome: dict) -> set[str]:

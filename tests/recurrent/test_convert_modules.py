@@ -3,14 +3,7 @@ state dict does not hold is read from the module."""
 
 import pytest
 import torch
-from recurrent.other_libraries import (
-    HASTE,
-    HASTE_GRU,
-    X,
-    example_cell,
-    prefixed,
-    pydreamers_cell,
-)
+from recurrent.other_libraries import HASTE, HASTE_GRU, X, example_cell, prefixed, pydreamers_cell
 from torch import nn
 
 from layernorm.recurrent import convert

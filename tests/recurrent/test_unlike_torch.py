@@ -41,6 +41,13 @@ def test_classes_and_attributes(theirs, ours):
     assert all(torch.equal(value, before[name]) for name, value in layer.state_dict().items())
 
 
+@BOTH
+def test_bidirectional_is_a_bool(theirs, ours):
+    theirs(3, 4, bidirectional=1)
+    with pytest.raises(TypeError, match="bidirectional"):
+        ours(3, 4, bidirectional=1)
+
+
 def test_cells_are_of_another_class():
     for cell in (layernorm.LayerNormLSTMCell, layernorm.LayerNormGRUCell):
         assert not isinstance(cell(3, 4), nn.RNNCellBase)

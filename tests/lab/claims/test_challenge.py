@@ -9,9 +9,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from lab.experiments import toy_experiment
-from typer.testing import CliRunner
+from typed import layernorm
 
-from layernorm.cli import app
 from layernorm.lab import claims, records
 from layernorm.lab.benchmarks import measure
 from layernorm.lab.claims import Finding, challenge, experiments, levels
@@ -233,7 +232,7 @@ def test_a_run_that_fails_is_told_in_one_line(toy, compared, monkeypatch):
     failure.config = type("Config", (), {"arm": "layer"})()
     outcome = type("Outcome", (), {"failed": {"key": failure}, "done": {}})()
     monkeypatch.setattr(challenge, "carry_out", lambda *args, **options: outcome)
-    refused = CliRunner().invoke(app, ["challenge", compared.id, "--out", str(toy)])
+    refused = layernorm("challenge", compared.id, "--out", str(toy))
     assert refused.exit_code == 1
     assert refused.stderr.splitlines()[-1].endswith("layer failed: no room (log: a.log)")
     assert "Traceback" not in refused.output
@@ -257,7 +256,7 @@ def test_what_has_no_verdict_cannot_be_challenged(toy):
 
 def test_the_command_shows_both_verdicts_and_writes_the_answer(toy):
     declared("holds", lambda: Finding("held", "It holds.", numbers={"worst": 1e-16}))
-    result = CliRunner().invoke(app, ["challenge", "holds", "--seeds", "5,6", "--out", str(toy)])
+    result = layernorm("challenge", "holds", "--seeds", "5,6", "--out", str(toy))
     assert result.exit_code == 0, result.output
     assert "Published:" in result.stdout
     assert "Here:" in result.stdout
@@ -266,7 +265,7 @@ def test_the_command_shows_both_verdicts_and_writes_the_answer(toy):
     assert answer["seeds"] == [5, 6]
     assert answer["fresh"]["numbers"] == {"worst": 1e-16}
     assert answer["environment"]["versions"]["torch"] == torch.__version__
-    refused = CliRunner().invoke(app, ["challenge", "holds", "--seeds", "5,x"])
+    refused = layernorm("challenge", "holds", "--seeds", "5,x")
     assert "seeds must be integers with commas, got '5,x'" in refused.stderr
 
 

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -12,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import requests
+from apart import started
 
 from layernorm.lab.data import pinned
 from layernorm.lab.data.pinned import Pinned
@@ -218,12 +218,7 @@ def start(cache, *mirrors):
         "pinned.fetch('mnist', file, tuple(sys.argv[5:]))"
     )
     folder = os.path.dirname(pinned.__file__)
-    return subprocess.Popen(
-        [sys.executable, "-c", script, folder, str(cache), FILE.sha256, str(FILE.size), *mirrors],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return started("-c", script, folder, str(cache), FILE.sha256, str(FILE.size), *mirrors)
 
 
 def test_two_processes_may_fetch_at_the_same_time(server, cache):

@@ -10,11 +10,10 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from apart import python
+from apart import python, started
 from lab.experiments.nodes import Nodes
-from typer.testing import CliRunner
+from typed import layernorm
 
-from layernorm.cli import app
 from layernorm.lab.experiments import cluster_checkpoints, lock
 from layernorm.lab.experiments.experiment import TUNING_SEED
 from layernorm.lab.experiments.planning import Sweep, finished
@@ -61,14 +60,8 @@ def command(nodes, tmp_path, seeds, *more, options=SLOW):
     arms = ["--arms", "none,layer", "--seeds", ",".join(map(str, range(seeds)))]
     sets = [word for name, value in options.items() for word in ("--set", f"{name}={value}")]
     words = ["sweep", "toy", "--profile", "plain", *arms, *sets, "--cluster", nodes.address, *more]
-    return subprocess.Popen(
-        [sys.executable, file, *words],
-        env=nodes.env | {"LAYERNORM_RUNS": os.environ["LAYERNORM_RUNS"]},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-    )
+    env = nodes.env | {"LAYERNORM_RUNS": os.environ["LAYERNORM_RUNS"]}
+    return started(file, *words, env=env, cwd=tmp_path)
 
 
 def wait_for(process, reached):
@@ -195,7 +188,7 @@ def test_a_node_with_other_code_is_refused(nodes, tmp_path, file):
 
 
 def said(*words):
-    result = CliRunner().invoke(app, ["sweep", "toy", "--profile", "plain", *words])
+    result = layernorm("sweep", "toy", "--profile", "plain", *words)
     assert result.exit_code == 1, result.output
     (line,) = result.stderr.splitlines()
     return line

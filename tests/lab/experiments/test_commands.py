@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 from lab.experiments import toy_experiment
-from typer.testing import CliRunner
+from typed import layernorm, refused
 
-from layernorm.cli import app
 from layernorm.cli.run import configuration, usual_arm
 from layernorm.lab import experiments, records
 from layernorm.lab.experiment_names import NAMES
@@ -22,10 +21,6 @@ from layernorm.lab.experiments.run import train
 pytestmark = pytest.mark.usefixtures("toy")
 
 
-def layernorm(*arguments):
-    return CliRunner().invoke(app, arguments)
-
-
 RUN = ("run", "toy", "--arm", "layer", "--seed", "0", "--device", "cpu")
 
 
@@ -33,15 +28,6 @@ def run(*options, arm="layer"):
     result = layernorm("run", "toy", "--arm", arm, "--seed", "0", "--device", "cpu", *options)
     assert result.exit_code == 0, result.output
     return result
-
-
-def refused(*arguments):
-    result = layernorm(*arguments)
-    assert result.exit_code == 1, result.output
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("Error: ")
-    return line
 
 
 def test_a_run_shows_metrics_as_they_come_and_its_final_ones():
@@ -132,17 +118,13 @@ def test_an_arm_that_the_profile_leaves_out_can_be_run():
         ((*RUN, "--set", "updates"), "expected key=value"),
         ((*RUN, "--set", "hidden=" + "[" * 10**5), "option 'hidden' cannot be read: maximum recu"),
         ((*RUN, "--set", "hidden=" + "[" * 900 + "]" * 900), "recursion limit exceeded"),
-        ((*RUN, "--set", "hidden=[1000000000000]"), "should be less than or equal to 1000000000"),
-        ((*RUN, "--set", f"updates={10**24}"), "should be less than or equal to 1000000000, got"),
         ((*RUN, "--threads", "1000000"), "threads must be at most "),
         (("sweep", "toy", "--profile", "book", "--workers", "1000000"), "workers must be at most "),
         (("experiments", "tou"), "unknown experiment 'tou'; did you mean 'toy'?"),
-        ((*RUN, "--set", "updates=9", "--set", "updates=9"), "option 'updates' is given twice"),
         ((*RUN, "--set", "batch_size=99", "--set", "learning_rate=1"), "1 to the 40 training exam"),
         (("run", "toy", "--seed", "-1"), "seed must be an integer from 0"),
         (("sweep", "toy", "--profile", "book", "--arms", "none,leyer"), "did you mean 'layer'?"),
         (("sweep", "toy", "--profile", "book", "--seeds", "1,b"), "seeds must be integers with co"),
-        (("sweep", "toy", "--profile", "book", "--seeds", "1,1"), "seeds must differ, got 1, 1"),
         (("sweep", "toy", "--profile", "book", "--workers", "0"), "workers must be at least 1"),
         (("sweep", "toy", "--profile", "book", "--threads", "0"), "threads must be at least 1"),
         (("sweep", "toy", "--profile", "stendard"), "unknown profile 'stendard'"),
@@ -191,17 +173,8 @@ def test_a_sweep_counts_the_runs_that_are_published(here):
     for own in records.publish([records.path(run.config) for run in records.runs("toy", "book")]):
         assert own.exists()
     assert "published" not in layernorm(*SWEEP, "--no-time").stderr
-    for seed in (0, 1):
-        records.path(
-            next(
-                r
-                for r in records.runs(
-                    "toy",
-                    "book",
-                )
-                if r.config["seed"] == seed
-            ).config
-        ).unlink()
+    for own in records.runs("toy", "book")[:2]:
+        records.path(own.config).unlink()
     assert "2 of 6 runs are published ones of this package" in layernorm(*SWEEP, "--no-time").stderr
 
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 from lab.experiments import toy_experiment
 from lab.experiments.toy_experiment import COMPARISONS, EXPERIMENT, MARGIN
-from typer.testing import CliRunner
+from typed import layernorm
 
-from layernorm.cli import app
 from layernorm.lab import records
 from layernorm.lab.analysis.curves import over_seconds
 from layernorm.lab.experiments import earlier, run
@@ -115,8 +114,8 @@ def test_an_arm_is_confirmed_by_a_run_at_the_next_best_rate(publish, trained, mo
     assert stale() == set()
 
 
-@pytest.mark.parametrize(("name", "off"), OFF.items())
-def test_a_difference_below_a_tenth_of_the_margin_is_confirmed(publish, name, off):
+@pytest.mark.parametrize("off", OFF.values(), ids=OFF)
+def test_a_difference_below_a_tenth_of_the_margin_is_confirmed(publish, off):
     publish("plain", lambda record: older(record, off))
     before = results()
     none, layer, batch = confirm("toy", "plain", seed=1)
@@ -179,13 +178,13 @@ def test_times_are_those_of_the_published_run(publish, monkeypatch):
 def test_the_command_says_what_came_of_each_arm(publish):
     publish("plain", lambda record: older(record, record.config["seed"] * 0.0011))
     command = ["records", "confirm", "toy", "--profile", "plain", "--arm", "layer"]
-    said = CliRunner().invoke(app, [*command, "--seed", "1"])
+    said = layernorm(*command, "--seed", "1")
     assert said.exit_code == 1
     assert said.stdout.startswith("layer, seed 1: not confirmed, 0.1 is allowed; off by shares")
-    said = CliRunner().invoke(app, command)
+    said = layernorm(*command)
     assert (said.exit_code, said.stdout) == (0, "layer, seed 0: confirmed, the same bits\n")
     assert said.stderr == "1 of 1: layer seed 0\n"
-    said = CliRunner().invoke(app, command)
+    said = layernorm(*command)
     assert said.exit_code == 0
     assert said.stdout == "none of these published runs of toy, plain, is stale\n"
 
@@ -293,7 +292,7 @@ def test_it_goes_on_where_it_was_interrupted(publish, trained, monkeypatch):
     assert [arm for _, arm, _ in trained] == ["none", "layer", "batch"]
 
 
-def test_own_runs_of_older_code_are_not_taken_for_fresh_ones(publish, trained, tmp_path):
+def test_own_runs_of_older_code_are_not_taken_for_fresh_ones(publish, trained):
     publish("plain")
     for record in published("toy", "plain"):
         records.save(record)
@@ -330,7 +329,7 @@ def test_tuning_runs_stand_for_an_arm_that_chapters_run_live(publish, trained, t
     assert [run[:2] for run in trained] == [("book_tuning", "layer")]
 
 
-def test_other_data_and_runs_that_fail_confirm_nothing(publish, monkeypatch):
+def test_other_data_confirm_nothing(publish):
     publish("plain", lambda record: older(replace(record, config={**record.config, "data": "1"})))
     (answer, *_) = confirm("toy", "plain")
     assert "none: the data are others than those of the published run" in str(answer)

@@ -10,6 +10,7 @@ import time
 
 import pytest
 import torch
+from apart import started
 from lab.experiments import sharing
 from torch import nn
 
@@ -224,13 +225,8 @@ def torchrun(root, processes, config, *more, module="layernorm", **environment):
     where = ["--standalone", f"--nproc-per-node={processes}", *more]
     sets = [word for name, value in options.items() for word in ("--set", f"{name}={value}")]
     what = ["run", config.experiment, "--arm", config.arm, "--device", "cpu", *sets]
-    return subprocess.Popen(
-        [sys.executable, "-m", "torch.distributed.run", *where, "-m", module, *what],
-        env={**os.environ, "LAYERNORM_RUNS": str(root), "OMP_NUM_THREADS": "1", **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    env = {**os.environ, "LAYERNORM_RUNS": str(root), "OMP_NUM_THREADS": "1", **environment}
+    return started("-m", "torch.distributed.run", *where, "-m", module, *what, env=env)
 
 
 def made_by(command, root):

@@ -34,7 +34,7 @@ def test_threads_that_are_handed_in_give_the_same_bits_as_one_run_alone(workers)
     assert torch.get_num_threads() == before
 
 
-def test_processes_that_are_handed_in_are_asked_for_all_that_can_be_started(tmp_path):
+def test_processes_that_are_handed_in_are_asked_for_all_that_can_be_started():
     sweep = Sweep("toy", "plain", ("none", "layer"), by_heart=False)
     asked = []
 

@@ -55,6 +55,7 @@ REFUSED = {
         {"examples": 4},
         "batch_size 8 exceeds the 4 training examples; use a smaller batch_size or more examples",
     ),
+    "control": ({"rescaled": True}, "control of method 'none', got method 'layer'; leave"),
     "two at once": ({"updates": 0, "clip": -1}, "got 0; clip: the value should be greater than 0"),
 }
 
@@ -64,11 +65,6 @@ def test_an_option_that_does_not_fit_is_named_with_what_would(case):
     values, message = REFUSED[case]
     with pytest.raises(ValueError, match=re.escape(message)):
         get("toy").config("book", "layer", 0, **values)
-
-
-def test_the_control_is_refused_with_a_method():
-    with pytest.raises(ValueError, match=r"control of method 'none', got method 'layer'; leave"):
-        get("toy").config("book", "layer", 0, rescaled=True)
 
 
 def test_what_fits_is_taken_as_it_is():

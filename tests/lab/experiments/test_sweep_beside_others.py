@@ -4,7 +4,6 @@ import contextlib
 import errno
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -13,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from apart import python
+from apart import python, started
 
 from layernorm.lab import records
 from layernorm.lab.experiments import checkpoint, lock, run
@@ -80,14 +79,8 @@ def test_workers_end_with_the_sweep_however_it_ends(tmp_path, how):
     file.write_text(COMMAND)
     arguments = "sweep toy --profile plain --arms none --seeds 0,1 --workers 2 --device cpu"
     sets = ["--set", "updates=100000000", "--set", "evaluations=1"]
-    command = subprocess.Popen(
-        [sys.executable, file, *arguments.split(), *sets],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = started(file, *arguments.split(), *sets, env=env, start_new_session=True)
     with command as sweep:
         try:
             until = time.monotonic() + 300

@@ -5,11 +5,10 @@ process."""
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from apart import python
 from lab.benchmarks.benching import ROOT
 
 from layernorm.lab import records
@@ -21,10 +20,9 @@ PROGRAM = Path(__file__).with_name("pretended_gpu.py")
 
 def call(runs, out, *arguments, minutes="30"):
     """The lines that a call prints."""
-    command = [sys.executable, PROGRAM, "bench", "--pretend", "--minutes", minutes]
-    done = subprocess.run(
-        [*command, "--runs", runs, "--out", out, *arguments],
-        capture_output=True, text=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    done = python(
+        *(PROGRAM, "bench", "--pretend", "--minutes", minutes, "--runs", runs, "--out", out),
+        *arguments, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()

@@ -85,11 +85,10 @@ def test_all_methods_and_the_recurrent_layers_are_there(found):
 @pytest.mark.parametrize("rows", [16, 1000, 8192, 65536])
 def test_auto_finds_neighbors_for_what_is_usual(found, rows, width):
     """If our kernel is the faster one wherever it is measured, it is chosen there."""
-    assert {512} <= {width for _, width in CHOICE}
     assert (65536, 512) in CHOICE
     ratios = {}
     for case in found["choice"]:
-        assert case.implementations == ("torch", "triton") or case.implementations == ("torch",)
+        assert case.implementations in (("torch", "triton"), ("torch",))
         if case.operation == "layer" and case.dtype == "bfloat16":
             ratios.setdefault(case.shape[1], {})[case.shape[0]] = 0.9
     assert speeds.decide(ratios, rows, width, torch.bfloat16.itemsize) is (rows * width <= 2**28)

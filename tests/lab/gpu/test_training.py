@@ -3,12 +3,11 @@ processor, with a few updates."""
 
 import json
 import os
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
 import pytest
+from apart import python
 from lab.benchmarks.benching import ROOT
 
 from layernorm.lab import records
@@ -58,7 +57,7 @@ def test_runs_are_made_once_and_told(tmp_path, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
-def test_stale_runs_are_made_again(tmp_path, capsys, monkeypatch):
+def test_stale_runs_are_made_again(tmp_path, capsys):
     here(tmp_path, "mnist/standard")
     first = min(records.path(run.config, tmp_path) for run in made(tmp_path).values())
     record = records.read(first)
@@ -147,10 +146,10 @@ def test_what_cannot_be_planned_is_left_out(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize("steps", [("mnist/standard", "draw/paper")])
 def test_a_dry_run(steps, tmp_path):
     """As the command goes, on a GPU that is not there, archive included."""
-    command = [sys.executable, "-m", "layernorm.lab.gpu", "train", "--pretend", "--steps", *steps]
-    done = subprocess.run(
-        [*command, "--runs", tmp_path / "runs", "--out", tmp_path / "out", "--minutes", "20"],
-        capture_output=True, text=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    done = python(
+        *("-m", "layernorm.lab.gpu", "train", "--pretend", "--steps", *steps, "--minutes", "20"),
+        *("--runs", tmp_path / "runs", "--out", tmp_path / "out"),
+        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()

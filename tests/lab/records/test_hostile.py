@@ -11,9 +11,8 @@ import pandas as pd
 import pytest
 import torch
 from lab.experiments.toy_experiment import stopped
-from typer.testing import CliRunner
+from typed import layernorm
 
-from layernorm.cli import app
 from layernorm.lab import records
 from layernorm.lab.experiments import checkpoint, get
 from layernorm.lab.experiments.run import train
@@ -158,7 +157,7 @@ def test_code_that_cannot_be_read_is_told_by_the_banner(monkeypatch):
 def test_a_file_of_somebody_else_is_not_to_be_deleted(tmp_path, content):
     file = tmp_path / "passwd"
     file.write_text(content)
-    said = CliRunner().invoke(app, ["records", "add", str(file)])
+    said = layernorm("records", "add", str(file))
     assert said.exit_code == 1
     assert str(file) in said.stderr
     assert "a run's file is called <key>.json" in said.stderr
@@ -167,7 +166,7 @@ def test_a_file_of_somebody_else_is_not_to_be_deleted(tmp_path, content):
 
 def test_an_empty_name_is_no_folder(monkeypatch):
     monkeypatch.chdir(saved().parent)
-    said = CliRunner().invoke(app, ["records", "add", ""])
+    said = layernorm("records", "add", "")
     assert (said.exit_code, said.stdout) == (1, "")
     assert "'' is no file and no folder: name run files or folders" in said.stderr
     assert records.published.published() == []

@@ -2,13 +2,12 @@
 
 import json
 import math
-import subprocess
-import sys
 from dataclasses import replace
 from importlib import resources
 
 import numpy as np
 import pytest
+from apart import python
 
 from layernorm.lab import records
 from layernorm.lab.records import RecordError
@@ -187,7 +186,6 @@ def test_a_dry_run_is_refused_by_name_and_nothing_written(published):
 
 
 def test_a_big_sweep_is_refused_and_nothing_written(published, monkeypatch):
-    assert records.LIMIT == 1_000_000
     monkeypatch.setattr("layernorm.lab.records.published.LIMIT", 50_000)
     (small,) = publish(run())
     before = small.read_bytes()
@@ -248,7 +246,7 @@ except records.RecordError as error:
     print(error)
 """
     publish(run())
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = python("-c", script)
     assert done.returncode == 0, done.stderr
     value, message = done.stdout.splitlines()
     assert float(value) == pytest.approx(2.5 + 0.333333 + 3 + 1 / 3)

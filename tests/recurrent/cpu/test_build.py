@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from apart import python
+from apart import python, started
 from recurrent.recurrent_fused import distance
 
 from layernorm.recurrent.cpu import binding, build
@@ -133,10 +133,8 @@ def test_a_library_that_cannot_be_loaded(cache, tmp_path, monkeypatch):
 def start(compiler: Path) -> subprocess.Popen:
     """A process that builds, with a group of its own."""
     program = "from layernorm.recurrent.cpu import build; print(build.load().arguments_size())"
-    return subprocess.Popen(
-        [sys.executable, "-c", program], env=os.environ | {"CXX": str(compiler)},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+    env = os.environ | {"CXX": str(compiler)}
+    return started("-c", program, env=env, start_new_session=True)
 
 
 @needs_compiler

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 import tomllib
 import zipfile
@@ -13,6 +12,7 @@ from pathlib import Path
 import check_wheel
 import pairs
 import pytest
+from apart import python
 
 from layernorm.recurrent.cpu import build
 
@@ -48,11 +48,7 @@ def make(tree: Path, kind: str, choice: str | None = None) -> subprocess.Complet
     )
     chosen = {} if choice is None else {"LAYERNORM_PREBUILD": choice}
     kept = {name: value for name, value in os.environ.items() if name != "LAYERNORM_PREBUILD"}
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        env=kept | chosen | {"CXX": str(tree / "compiler")},
-        cwd=tree, capture_output=True, text=True,
-    )  # fmt: skip
+    return python("-c", program, env=kept | chosen | {"CXX": str(tree / "compiler")}, cwd=tree)
 
 
 @pytest.fixture(scope="module")

@@ -121,7 +121,7 @@ def test_memory_is_used_again(form, captures):
     assert captures == ["forward", "backward"]
 
 
-def test_a_gradient_asked_for_twice(captures, monkeypatch):
+def test_a_gradient_asked_for_twice(captures):
     for _ in range(2):
         given = net("paper")
         y = run(gpu, *given)[0]

@@ -30,7 +30,7 @@ def test_calibration_repeats_until_a_sample_is_long_enough(cost, repeats):
     assert timing.calibrate(CpuTimer(clock), clock.costing("a", cost), 1.0) == repeats
 
 
-def test_a_clock_that_stands_still_is_an_error(monkeypatch):
+def test_a_clock_that_stands_still_is_an_error():
     class Still(CpuTimer):
         def seconds(self, call, repeats):
             return 0.0

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 from lab.benchmarks.benching import FEW, GPU
-from typer.testing import CliRunner
+from typed import layernorm
 
-from layernorm.cli import app
 from layernorm.lab import records
 from layernorm.lab.benchmarks.measure import Row, case
 from layernorm.lab.benchmarks.norms import plan as plans
@@ -16,7 +15,7 @@ from layernorm.lab.benchmarks.norms import tables
 
 
 def bench(*arguments):
-    return CliRunner().invoke(app, ["bench", "norms", "--no-compile", *arguments])
+    return layernorm("bench", "norms", "--no-compile", *arguments)
 
 
 @pytest.fixture

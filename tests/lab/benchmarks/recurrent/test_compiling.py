@@ -6,9 +6,8 @@ from itertools import product
 import pytest
 import torch
 from torch import nn
-from typer.testing import CliRunner
+from typed import layernorm
 
-from layernorm.cli import app
 from layernorm.lab import claims, records
 from layernorm.lab.benchmarks import compiling
 from layernorm.lab.benchmarks.compiling import (
@@ -75,7 +74,7 @@ def test_what_was_recorded_is_not_measured_again(monkeypatch, tmp_path):
 def test_the_command(monkeypatch, folders):
     answers(monkeypatch)
     words = ["bench", "compile", "--kind", "gru", "--shapes", "3,4,5,6", "--rounds", "6"]
-    done = CliRunner().invoke(app, [*words, "--profile", "mine"])
+    done = layernorm(*words, "--profile", "mine")
     assert done.exit_code == 0, done.output
     assert "gru 3,4,5,6" in done.output
     assert "35.0 [20.0, 50.0] graphs: 1" in done.output

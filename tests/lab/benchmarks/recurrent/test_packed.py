@@ -7,9 +7,8 @@ import pytest
 import torch
 from lab.benchmarks.benching import files, ticking
 from torch import nn
-from typer.testing import CliRunner
+from typed import layernorm
 
-from layernorm.cli import app
 from layernorm.lab import claims, records
 from layernorm.lab.benchmarks import packed
 from layernorm.lab.benchmarks.measure import measure, resume
@@ -71,7 +70,7 @@ def test_a_layer_that_counts_the_padding_is_wrong(monkeypatch):
 def test_the_command(folders):
     words = ["bench", "packed", "--kind", "gru", "--shapes", "3,2,3,4", "--subjects", "ours packed"]
     few = ["--threads", "1", "--rounds", "6", "--processes", "1", "--profile", "mine"]
-    done = CliRunner().invoke(app, words + few)
+    done = layernorm(*words, *few)
     assert done.exit_code == 0, done.output
     assert "gru 3,2,3,4" in done.output
     assert len(files(folders / "runs" / "bench_packed" / "mine")) == 1

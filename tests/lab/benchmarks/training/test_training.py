@@ -7,10 +7,9 @@ from functools import partial
 import pytest
 import torch
 from lab.benchmarks.benching import Ticking, files, ticking
-from typer.testing import CliRunner
+from typed import layernorm
 
 from layernorm import functional, kernels
-from layernorm.cli import app
 from layernorm.lab.benchmarks import training
 from layernorm.lab.benchmarks.measure import MEASURED, measure, run
 from layernorm.lab.benchmarks.measure.case import Case
@@ -211,7 +210,7 @@ def test_records_and_table_say_what_was_measured(measured):
 def test_the_command_shows_writes_records_and_goes_on(measured, folders):
     call = ["bench", "training", "--models", "mlp,lstm", "--device", "cpu", "--quick"]
     call += ["--profile", "mine", "--json", str(folders / "rows.json")]
-    done = CliRunner().invoke(app, call)
+    done = layernorm(*call)
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[0].split()[:3] == ["model", "shape", "implementation"]
     rows = json.loads((folders / "rows.json").read_text())["rows"]
@@ -219,14 +218,14 @@ def test_the_command_shows_writes_records_and_goes_on(measured, folders):
         *("none", "layer/torch", "none", "layer/reference")
     ]
     assert len(files(folders / "runs" / "bench_training" / "mine")) == 4
-    again = CliRunner().invoke(app, call).stdout
+    again = layernorm(*call).stdout
     assert again.splitlines()[:5] == done.stdout.splitlines()[:5]
     assert [one.operation for one in measured] == ["mlp", "lstm"]
 
 
 def test_the_engine_is_timed_against_loops_written_by_hand(measured):
     call = ["bench", "training", "--models", "engine", "--device", "cpu", "--profile", "mine"]
-    done = CliRunner().invoke(app, call)
+    done = layernorm(*call)
     assert done.exit_code == 0, done.output
     lines = [line.split("  ") for line in done.stdout.splitlines()[1:4]]
     names = [next(filter(None, line[2:])).strip() for line in lines]
@@ -250,7 +249,7 @@ def test_the_engine_makes_the_same_updates_and_is_looked_at_as_its_loop_does():
     ],
 )
 def test_the_command_refuses_before_it_measures(arguments, message, measured):
-    done = CliRunner().invoke(app, ["bench", "training", *arguments])
+    done = layernorm("bench", "training", *arguments)
     assert done.exit_code == 1
     assert message in done.stderr
     assert measured == []

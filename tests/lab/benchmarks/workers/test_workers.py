@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 from lab.benchmarks.benching import files, ticking
-from typer.testing import CliRunner
+from typed import layernorm
 
-from layernorm.cli import app
 from layernorm.lab.analysis import parallel
 from layernorm.lab.benchmarks import workers
 from layernorm.lab.benchmarks.measure import MEASURED, case, measure, resume
@@ -186,9 +185,9 @@ def test_the_command(monkeypatch, folders):
     monkeypatch.setattr(runs, "RUNS", 1)
     monkeypatch.setattr(runs, "NAMES", ("alone",))
     words = ["bench", "workers", "--what", "sweeps", "--quick", "--profile", "mine"]
-    done = CliRunner().invoke(app, words)
+    done = layernorm(*words)
     assert done.exit_code == 0, done.output
     assert "overhead, ms/run" in done.output
     assert len(files(folders / "runs" / "bench_sweeps" / "mine")) == 1
-    wrong = CliRunner().invoke(app, ["bench", "workers", "--what", "sweep"])
+    wrong = layernorm("bench", "workers", "--what", "sweep")
     assert "did you mean 'sweeps'?" in str(wrong.exception) + wrong.output
