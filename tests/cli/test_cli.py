@@ -123,7 +123,7 @@ def test_a_broken_check_is_named_and_the_others_are_shown(three_claims):
         ("scipy.stats", "experiments"),
         ("tqdm", "experiments"),
         ("yaml", "experiments"),
-        ("pydantic", "experiments"),
+        ("pydantic", "cli"),
         ("matplotlib.pyplot", "chapters"),
         ("sympy", "chapters"),
     ],
