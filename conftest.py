@@ -41,6 +41,7 @@ if not all(map(find_spec, REST)):  # then the library and its kernels alone, and
         "tests/symbolic/*",
         "tests/test_imports.py",
         "tests/typechecker.py",
+        "tests/typed.py",
     ]
 if not find_spec("hypothesis"):
     collect_ignore_glob += ["tests/kernels/test_operators.py", "tests/library/test_functional.py"]
