@@ -27,9 +27,8 @@ run 60 s; some 120 runs, tuning ones counted by their length, take two hours; th
 long. An AdamW that goes from parameter to parameter took 0.056 s where the fused one takes 0.040.
 The first stage had five seeds; it was brought to ten, as this book's rule asks where a run
 takes less than two minutes, when the results with five were known (`Profile.short_first`). With
-that AdamW, on one busy core an update read 8,900 characters a
-second in `standard` and 26,000 in the others; nanoGPT's own model of the same sizes, measured in
-turns with ours, 9,100 and 25,600.
+that AdamW, on one busy core an update read 8,900 characters a second in `standard` and 26,000 in
+the others; nanoGPT's own model of the same sizes, measured in turns with ours, 9,100 and 25,600.
 Pilots, which no record holds, seed 900, rate 0.002, one run each, for timings and to see that arms
 learn: `layer` (also by heart), `post/cold` of 60 short updates, `dyt/much`, `layer/little`, which
 overfits as it should, and 500 updates of `derf/muon`. A throw-away prototype of other sizes showed
