@@ -127,9 +127,16 @@ def _of_module(module) -> tuple[type[nn.Module], dict, dict[str, Tensor]]:
         )
     kind = next((kind for kind in _LAYERS if isinstance(module, kind)), None)
     if kind is None:
+        inside = module.named_modules() if isinstance(module, nn.Module) else ()
+        found = [name for name, part in inside if isinstance(part, tuple(_LAYERS))]
         raise TypeError(
             "source must be a torch.nn.LSTM, GRU or RNN, or the state dict of one, got "
-            f"{type(module).__name__}; for a cell, copy weight_ih and weight_hh"
+            f"{type(module).__name__}; "
+            + (
+                f"it contains {', '.join(found)}: convert source.get_submodule({found[0]!r})"
+                if found
+                else "for a cell, copy weight_ih and weight_hh"
+            )
         )
     if type(module).forward is not kind.forward:
         raise TypeError(
