@@ -130,6 +130,7 @@ def test_transforms_take_the_definition(name):
 
 @NAMES
 @pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own
 def test_forward_derivatives_are_the_definitions(name, learned):
     kernel, _, definition = KERNELS[name]
     x, tangent = draw(4, 5).to(DEVICE), draw(4, 5, seed=1).to(DEVICE)
@@ -167,6 +168,15 @@ def test_modules_use_the_kernel(name, monkeypatch):
     assert_rounded([y], lambda: [definition(x.double())])
     MODULES[name](5, backend="auto").to(DEVICE)(x)
     assert len(calls) == 1
+
+
+@NAMES
+def test_grad_mode_within_inference_mode(name):
+    module = MODULES[name](5, backend="triton").to(DEVICE)
+    x = draw(4, 5).to(DEVICE, torch.float32)
+    expected = module(x).detach()
+    with torch.inference_mode(), torch.enable_grad():
+        assert torch.equal(module(x), expected)
 
 
 def test_partial_sums_of_every_program_count(monkeypatch):

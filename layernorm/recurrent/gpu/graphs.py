@@ -11,6 +11,7 @@ graph is gone: as many calls as are waiting for their gradients have captures of
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import count
 
 import torch
 from torch import Tensor
@@ -31,8 +32,9 @@ class Capture:
         self.inputs = Inputs(*(_buffer(t) for t in inputs))
         self.outputs, self.replay, self.pool = capture(lambda: compute(self.inputs, settings))
         self.kept = self.outputs[3:]
-        self.backward: dict[bool, tuple[list[Tensor], list[Tensor], Replay]] = {}
+        self.backward: dict[bool, tuple[list[Tensor], list[Tensor], Replay] | None] = {}
         self.references = self._references()
+        self.call = 0  # the number of the last one
 
     def idle(self) -> bool:
         """Tell whether nobody waits for the gradient of what was kept."""
@@ -53,7 +55,8 @@ class Capture:
 
     def gradient(
         self, dy: Tensor, dh_n: Tensor | None, dc_n: Tensor | None, needs_dx: bool
-    ) -> list[Tensor]:
+    ) -> list[Tensor] | None:
+        """None where there is no memory for a capture."""
         given = [dy, dh_n, dc_n]
         if needs_dx not in self.backward:
             incoming = [torch.zeros_like(t) for t in (dy, *self.outputs[1:3])]
@@ -61,22 +64,27 @@ class Capture:
             def run() -> list[Tensor]:
                 return compute_gradient(*incoming, self.kept, self.inputs, self.settings, needs_dx)
 
-            results, replay, _ = capture(run, self.pool)
-            self.backward[needs_dx] = incoming, results, replay
-        incoming, results, replay = self.backward[needs_dx]
+            try:
+                results, replay, _ = capture(run, self.pool)
+                self.backward[needs_dx] = incoming, results, replay
+            except torch.OutOfMemoryError:
+                self.backward[needs_dx] = None
+        if (captured := self.backward[needs_dx]) is None:
+            return None
+        incoming, results, replay = captured
         _fill(incoming, given)
         replay()
         return [t.clone() for t in results]
 
-    def _references(self) -> int:
-        if not self.kept:
-            return 0
-        return torch._C._storage_Use_Count(self.kept[0].untyped_storage()._cdata)
+    def _references(self) -> list[int]:
+        """Of each tensor: hooks may have put others in the places of some."""
+        return [torch._C._storage_Use_Count(t.untyped_storage()._cdata) for t in self.kept]
 
 
 _lock = threading.Lock()
 _captures: OrderedDict[int, Capture] = OrderedDict()  # the one used last comes last
-_seen: OrderedDict[tuple, bool] = OrderedDict()  # whether it may be captured
+_seen: OrderedDict[tuple, int | None] = OrderedDict()  # the last call; None: not to be captured
+_calls = count(1)
 
 
 def forward(
@@ -88,17 +96,20 @@ def forward(
     of_inputs = tuple(None if t is None else (t.shape, t.dtype) for t in inputs)
     key = (_stream(inputs.x), torch.is_inference_mode_enabled(), settings, of_inputs)
     with _lock:
+        call = next(_calls)
         found = next((c for c in _captures.values() if c.key == key and c.idle()), None)
         if found is None:
-            if not (_seen_before(key) and _room()):
+            before = _seen_before(key, call)
+            if before is None or not _room(call, 2 * (call - before)):
                 return None
             try:
                 found = Capture(key, inputs, settings)
             except torch.OutOfMemoryError:  # a capture has copies of its own
-                _seen[key] = False
+                _seen[key] = None
                 return None
             _captures[id(found)] = found
         _captures.move_to_end(id(found))
+        found.call = call
         return found, *found.forward(inputs)
 
 
@@ -130,21 +141,23 @@ def _stream(x: Tensor) -> tuple:
     return x.device, torch.cuda.current_stream(x.device).cuda_stream
 
 
-def _seen_before(key: tuple) -> bool:
-    if key in _seen:
-        _seen.move_to_end(key)
-        return _seen[key]
-    _seen[key] = True
+def _seen_before(key: tuple, call: int) -> int | None:
+    """The last call of this key; None if there was none, or it is not to be captured."""
+    before = _seen.get(key)
+    if key not in _seen or before is not None:
+        _seen[key] = call
+    _seen.move_to_end(key)
     if len(_seen) > SEEN:
         _seen.popitem(last=False)
-    return False
+    return before
 
 
-def _room() -> bool:
-    """Make room for one more by the idle capture used longest ago; False if none is idle."""
+def _room(call: int, longest: int) -> bool:
+    """Make room for one more by the idle capture used longest ago; False if none is idle, or it was
+    used in the last `longest` calls: shapes that take turns would drive each other out."""
     while len(_captures) >= LIMIT:
         idle = next((number for number, c in _captures.items() if c.idle()), None)
-        if idle is None:
+        if idle is None or call - _captures[idle].call <= longest:
             return False
         del _captures[idle]
     return True

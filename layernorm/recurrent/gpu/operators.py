@@ -131,9 +131,10 @@ class _Direct(torch.autograd.Function):
             return None, *_again(settings, inputs, (dy, dh_n, dc_n), wanted)
         given = [g if g is None else g.resolve_neg() for g in given]
         with launch._on(inputs.x.device):
+            found = None
             if ctx.captured is not None and ctx.captured.holds(kept):
                 found = ctx.captured.gradient(*given, wanted[0])
-            else:
+            if found is None:
                 found = compute_gradient(*given, kept, inputs, settings, wanted[0])
         return None, *_wanted(found, wanted)
 
@@ -173,6 +174,7 @@ def apply(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """y in the type `kind`, and h_n, c_n (empty without a cell) in that of the computation."""
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs)
+    keep = keep and not torch.is_inference_mode_enabled()  # enable_grad() within it
     if inputs.x.is_meta or watched(inputs):
         return tuple(_recurrence(*inputs, batch_sizes, eps, form, reverse, kind, keep)[:3])
     settings = _settings(inputs, batch_sizes, eps, form, reverse, kind, keep)

@@ -166,6 +166,37 @@ def test_hooks_that_put_other_tensors_in_place(captures, monkeypatch):
     assert "backward" not in captures
 
 
+def test_hooks_that_put_some_tensors_elsewhere(captures, monkeypatch):
+    """As those that move large ones alone: the others still wait in the capture's memory."""
+    moved = set()
+
+    def move(t):
+        moved.add(large := t.numel() > 20)
+        return t.clone() if large else t
+
+    def hooked(given):
+        with torch.autograd.graph.saved_tensors_hooks(move, lambda t: t):
+            return run(gpu, *given)[0]
+
+    for seed in range(3):
+        hooked(net("gru", seed))
+    one, other = net("gru", 3), net("gru", 4)
+    y, later = hooked(one), hooked(other)
+    assert moved == {True, False}
+    for given, got in ((one, y), (other, later)):
+        right = uncaptured(monkeypatch, run, gpu, *given)[0]
+        same(gradients(given, got), gradients(given, right))
+    assert captures == ["forward", "forward"]
+
+
+def test_grad_mode_within_inference_mode(captures):
+    given = net("gru")
+    expected = [t.detach() for t in run(gpu, *given)]
+    for _ in range(3):
+        with torch.inference_mode(), torch.enable_grad():
+            same(run(gpu, *given), expected)
+
+
 def test_a_parameter_changed_before_its_gradient_is_an_error(captures):
     for _ in range(2):
         given = net("paper")
@@ -187,6 +218,38 @@ def test_without_memory_for_a_capture(captures, monkeypatch):
     for _ in range(3):
         same(run(gpu, *given), expected)
     assert captures == ["tried"]
+
+
+def test_without_memory_for_a_capture_of_the_gradient(captures, monkeypatch):
+    really = graphs.capture
+
+    def full(function, pool=None):
+        if pool is not None:
+            captures.append("tried")
+            raise torch.OutOfMemoryError
+        return really(function, pool)
+
+    monkeypatch.setattr(graphs, "capture", full)
+    given = net("gru")
+    expected = uncaptured(monkeypatch, results, gpu, *given)
+    for _ in range(4):
+        same(results(gpu, *given), expected)
+    assert captures == ["forward", "tried"]
+
+
+def test_shapes_that_take_turns_keep_their_captures(captures, monkeypatch):
+    """One more than the limit is computed, and captured when it comes more often than another."""
+    monkeypatch.setattr(graphs, "LIMIT", 2)
+    case, *rest = net("gru")
+    in_turns = [case._replace(eps=eps) for eps in (0.1, 0.2, 0.3)]
+    with torch.no_grad():
+        for each in in_turns * 5:
+            run(gpu, each, *rest)
+        assert [c.settings.eps for c in graphs._captures.values()] == [0.1, 0.2]
+        assert captures == ["forward"] * 2
+        for _ in range(5):
+            run(gpu, in_turns[2], *rest)
+    assert [c.settings.eps for c in graphs._captures.values()] == [0.2, 0.3]
 
 
 def test_other_shapes_and_settings_are_captured_by_themselves(captures):
