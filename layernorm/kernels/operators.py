@@ -87,7 +87,8 @@ def apply(
         total = x if residual is None else x + residual
         return _by_definition(operator, total, weight, bias, dims, eps).to(dtype), total
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-    keep = keep and not torch.is_inference_mode_enabled()  # enable_grad() within it
+    if not torch.compiler.is_compiling():  # which cannot ask; enable_grad() within inference mode
+        keep = keep and not torch.is_inference_mode_enabled()
     inputs = (*tensors, dims, eps, dtype, keep)
     if _watched(tensors):
         return operator.registered(*inputs)[:2]
