@@ -77,7 +77,7 @@ class Capture:
         return [t.clone() for t in results]
 
     def _references(self) -> list[int]:
-        """Of each tensor: hooks may have put others in the places of some."""
+        """The users of each tensor; hooks may have put others in the places of some."""
         return [torch._C._storage_Use_Count(t.untyped_storage()._cdata) for t in self.kept]
 
 
