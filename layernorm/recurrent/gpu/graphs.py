@@ -59,12 +59,12 @@ class Capture:
         """None where there is no memory for a capture."""
         given = [dy, dh_n, dc_n]
         if needs_dx not in self.backward:
-            incoming = [torch.zeros_like(t) for t in (dy, *self.outputs[1:3])]
 
             def run() -> list[Tensor]:
                 return compute_gradient(*incoming, self.kept, self.inputs, self.settings, needs_dx)
 
             try:
+                incoming = [torch.zeros_like(t) for t in (dy, *self.outputs[1:3])]
                 results, replay, _ = capture(run, self.pool)
                 self.backward[needs_dx] = incoming, results, replay
             except torch.OutOfMemoryError:
