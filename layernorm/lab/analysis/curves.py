@@ -105,8 +105,8 @@ def until(metric: str, level: Callable[[str], float], unit: str = "step"):
     """A metric of comparisons: the updates (`step`) or `seconds` after which a curve first falls to
     the level of its runs' profile.
 
-    As `crossing`, but a run that never gets there counts with its whole budget; NaN for every run
-    where more than a quarter of them never do.
+    As `crossing`, but a run that never gets there counts with its whole budget, one that diverged
+    with that of the longest run; NaN for every run where more than a quarter of them are such.
     """
 
     def values(frame: DataFrame, arm: str, arms: tuple[str, ...]) -> Series:
@@ -116,7 +116,12 @@ def until(metric: str, level: Callable[[str], float], unit: str = "step"):
         curves = rows.sort_values(["seed", "step"]).groupby("seed")
         wanted = level(main_profile(frame))
         found = curves[["value", unit]].apply(lambda run: crossing(run.value, run[unit], wanted))
-        return found * math.nan if found.isna().mean() > NEVER else found.fillna(curves[unit].max())
+        ends = frame[(frame.arm == arm) & frame.step.isna()].groupby("seed").value
+        lost = ends.apply(lambda values: np.isinf(values).all())
+        diverged = lost.reindex(found.index, fill_value=False)
+        found = found.mask(diverged)
+        budget = curves[unit].max().mask(diverged, rows[unit].max())
+        return found * math.nan if found.isna().mean() > NEVER else found.fillna(budget)
 
     return values
 

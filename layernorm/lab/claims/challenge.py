@@ -3,14 +3,14 @@
     layernorm challenge faster-per-update/adding
 
 Arms of an experiment are run with seeds of which nobody has seen a run, at the published learning
-rates; a benchmark is measured again; a property is searched from other random draws, and a proof is
-checked once more. The rule is the published one.
+rates, those of a tie too, and planned in the same stages; a benchmark is measured again; a property
+is searched from other random draws, and a proof is checked once more. The rule is the published
+one.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
@@ -100,7 +100,8 @@ def challenge(
 
     Args:
         id: the claim's.
-        seeds: of the runs or the draws; default: as many runs as were published, five draws.
+        seeds: of the runs or the draws; default: as many runs as the plan asks for once the spread
+            of the first ones is known (to see where arms stand, as were published), five draws.
         root: the folder of the fresh runs; called again, it goes on from them.
         workers, progress: as in `carry_out`.
 
@@ -139,22 +140,23 @@ def _experiment(id: str, seeds: tuple[int, ...], root: Path, workers, progress):
         rows = [*(row for row in plan.rows if row.name in said.given), *rows]
         arms = tuple(dict.fromkeys(arm for row in rows for arm in row.arms))
     there = published_runs(experiment.name, plan.profile)
+    staged = bool(rows) and not seeds
     if not seeds:
-        runs = {(run.config["arm"], run.config["seed"]) for run in there}
-        made = Counter(arm for arm, _ in runs)
-        count = max(min(made[arm] for arm in row.arms) for row in rows) if rows else made[arms[0]]
+        made = {run.config["seed"] for run in there if run.config["arm"] == arms[0]}
+        count = len(experiment.profile(plan.profile).seeds if staged else made)
         seeds = tuple(range(FIRST, FIRST + count))
     if known := sorted({run.config["seed"] for run in there} & {*seeds}):
         raise ValueError(
             f"seeds: {', '.join(map(str, known))} have published runs; give seeds that nobody has "
             "run, or leave them out"
         )
-    sweep = Sweep(experiment.name, plan.profile, arms, seeds)
+    sweep = Sweep(experiment.name, plan.profile, arms, seeds, staged=staged)
     outcome = carry_out(sweep, workers=workers, root=root, progress=progress)
     for failure in outcome.failed.values():
         reason = " ".join(failure.reason.split())
         raise ClaimError(f"{failure.config.arm} failed: {reason} (log: {failure.log})")
     found = sweep.verdicts(outcome.done)
+    seeds = tuple(sorted({*found.frame.seed.tolist()}))
     if id in LEVELS:
         return LEVELS[id].finding(found), seeds, None
     finding = experiments.finding(said, experiments.ROWS[id][3], found)

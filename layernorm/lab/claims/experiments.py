@@ -13,7 +13,14 @@ from layernorm.lab.claims.schema import EXPLORATORY, NOT_YET_TESTED
 from layernorm.lab.experiments import NAMES, get
 from layernorm.lab.experiments.compare import Verdicts
 from layernorm.lab.experiments.contrasts import SHARED, Comparison, Comparisons, Said
-from layernorm.lab.experiments.judged import DEPENDS, INCONCLUSIVE, SUPPORTED, Judged, together
+from layernorm.lab.experiments.judged import (
+    AT_RATES,
+    DEPENDS,
+    INCONCLUSIVE,
+    SUPPORTED,
+    Judged,
+    together,
+)
 from layernorm.lab.experiments.report import recorded, share
 
 WIDTH = "half-width / margin"  # the plans ask for at most `compare.NARROW`
@@ -108,7 +115,7 @@ def table_row(name: str, one: Judged, found: Verdicts, *, alone: bool) -> dict[s
         "verdict": "" if alone or one.verdict == EXPLORATORY else one.verdict,
         "same verdict for margins": one.reach(),
         "possible": one.possible(),
-        "at rates as good in tuning": one.elsewhere(),
+        AT_RATES: one.elsewhere(),
         "of the paper's updates": share(found, one.row.arms),
         "but": problem if one.verdict == EXPLORATORY else "",
     }

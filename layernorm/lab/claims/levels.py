@@ -12,25 +12,27 @@ values are divided by.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layernorm.lab.analysis.curves import final
-from layernorm.lab.analysis.statistics import interval
+from layernorm.lab.analysis.statistics import Interval, interval
 from layernorm.lab.claims import Finding, declare
 from layernorm.lab.claims.checks import shared
 from layernorm.lab.claims.schema import NOT_YET_TESTED
 from layernorm.lab.experiments import get
 from layernorm.lab.experiments.contrasts import SHARED
 from layernorm.lab.experiments.convnet import untrained
-from layernorm.lab.experiments.judged import INCONCLUSIVE, stands
+from layernorm.lab.experiments.judged import AT_RATES, INCONCLUSIVE, elsewhere, stands, together
 from layernorm.lab.experiments.report import recorded, share
 from layernorm.lab.experiments.studies.adding import guess
 
 if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
     from layernorm.lab.experiments.compare import Verdicts
 
 
@@ -76,28 +78,30 @@ class Level:
         )
 
     def finding(self, found: Verdicts | None = None) -> Finding:
-        """The verdict on the published runs, or on those given."""
+        """The verdict on the published runs, or on those given; none while runs are missing that
+        are planned for comparisons of its arms with others that have runs."""
         found = recorded(self.experiment()) if found is None else found  # without rows it is false
         if found is None or not set(self.arms) <= set(found.frame.arm):
             return Finding(NOT_YET_TESTED)
-        if self.gated and (failed := found.gate(self.arms)):
-            return Finding(INCONCLUSIVE, reason=failed)
-        values = {arm: final(found.frame, arm, self.metric) for arm in self.arms}
-        if self.less:
-            values = {arm: of - final(found.frame, arm, self.less) for arm, of in values.items()}
-        if lost := [arm for arm, of_arm in values.items() if not np.isfinite(of_arm).all()]:
-            return Finding(INCONCLUSIVE, reason=f"A run of {' or '.join(lost)} diverged.")
+        beside = [row for row in found.rows.values() if {*row.arms} <= {*found.frame.arm}]
+        if not all(found.made(row) for row in beside if {*row.arms} & {*self.arms}):
+            return Finding(NOT_YET_TESTED)
+        frame, *others = found.frames(self.arms)
+        if problem := self._problem(found, frame):
+            return Finding(INCONCLUSIVE, reason=problem)
+        frames = [frame, *(other for other in others if not self._problem(found, other))]
         alike = {(level.metric, arm) for level in LEVELS for arm in level.arms
                  if level.experiment().name == self.experiment().name}  # fmt: skip
         primary = sum(row.family == "primary" for row in found.rows.values())
         confidence = 1 - SHARED / (primary + len(alike))
-        bars = {arm: interval(values[arm] / self._unit(found, arm), confidence) for arm in values}
-        verdicts = {
-            arm: stands(bar.low, bar.high, self.between, self.says) for arm, bar in bars.items()
-        }
+        bars, *others = ({arm: interval(self._values(frame, arm), confidence) for arm in self.arms}
+                         for frame in frames)  # fmt: skip
+        verdicts = {arm: self._stands(bar) for arm, bar in bars.items()}
+        otherwise = {together(map(self._stands, other.values())) for other in others}
+        otherwise -= {INCONCLUSIVE, together(verdicts.values())}
         said = ", ".join(f"{arm} {bar:.3g}" for arm, bar in bars.items())
         seeds = next(iter(bars.values())).n
-        return shared(
+        decided = shared(
             verdicts.values(),
             f"{self.of[0].upper()}{self.of[1:]} "
             f"({seeds} seeds, {confidence:.2%} intervals): {said}.",
@@ -110,14 +114,36 @@ class Level:
                     "interval": f"{bar:.3g}",
                     "margin": " or ".join(self.sides),
                     "verdict": verdicts[arm] if len(bars) > 1 else "",
+                    AT_RATES: self._elsewhere(bar, [other[arm] for other in others]),
                     "of the paper's updates": share(found, [arm]),
                 }
                 for arm, bar in bars.items()
             ),
         )
+        if otherwise and decided.verdict != INCONCLUSIVE:
+            reason = f"{elsewhere(decided.verdict, otherwise)}."
+            decided = replace(decided, verdict=INCONCLUSIVE, reason=reason)
+        return decided
 
-    def _unit(self, found: Verdicts, arm: str) -> float:
-        return self.unit(found.frame.loc[found.frame.arm == arm, "options"].iloc[0])
+    def _stands(self, bar: Interval) -> str:
+        return stands(bar.low, bar.high, self.between, self.says)
+
+    def _elsewhere(self, bar: Interval, others: list[Interval]) -> str:
+        """The intervals and verdicts at rates as good in tuning; "" where there are none."""
+        told = [f"{other:.3g}, {self._stands(other)}" for other in others if other != bar]
+        return " or ".join(dict.fromkeys(told))
+
+    def _problem(self, found: Verdicts, frame: DataFrame) -> str:
+        """Why nothing follows from these runs; "" where something does."""
+        if self.gated and (failed := found.gate(self.arms, frame)):
+            return failed
+        lost = [arm for arm in self.arms if not np.isfinite(self._values(frame, arm)).all()]
+        return f"A run of {' or '.join(lost)} diverged." if lost else ""
+
+    def _values(self, frame: DataFrame, arm: str) -> Series:
+        values = final(frame, arm, self.metric)
+        values = values - final(frame, arm, self.less) if self.less else values
+        return values / self.unit(frame.loc[frame.arm == arm, "options"].iloc[0])
 
 
 PLAIN = ("none", "batch", "layer")

@@ -18,7 +18,7 @@ import numpy as np
 from layernorm.lab.analysis.curves import final
 from layernorm.lab.analysis.statistics import interval, needed, sign_flip
 from layernorm.lab.experiments.contrasts import Comparison, Comparisons, difference
-from layernorm.lab.experiments.judged import INCONCLUSIVE, Judged, verdict
+from layernorm.lab.experiments.judged import INCONCLUSIVE, Judged, elsewhere, verdict
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -35,7 +35,8 @@ class Verdicts(Mapping[str, Judged]):
     """A plan's comparisons by name, each judged when it is asked for.
 
     `frame`, `few`, `next_best`: the runs, those on a few examples, and those at the rate that
-    tuning cannot tell from the best. `arms`, `seeds`, `first`, `short_first`: those of the profile.
+    tuning cannot tell from the best, which arms `tied` should have. `arms`, `seeds`, `first`,
+    `short_first`: those of the profile.
     `rate_of`: the arm for which an arm's rate was tuned, if that is another. `original`: the
     paper's experiment.
     """
@@ -48,6 +49,7 @@ class Verdicts(Mapping[str, Judged]):
     first: int | None = None
     short_first: int | None = None
     next_best: DataFrame | None = None
+    tied: Collection[str] = ()
     rate_of: Mapping[str, str] = field(default_factory=dict)
     original: Original | None = None
     _judged: dict[str, Judged] = field(default_factory=dict, init=False, repr=False)
@@ -69,22 +71,20 @@ class Verdicts(Mapping[str, Judged]):
             one = replace(one, others=tuple(others))
             otherwise = {other.verdict for other in others} - {INCONCLUSIVE, one.verdict}
             if otherwise and one.verdict != INCONCLUSIVE:
-                said = "At a learning rate that tuning cannot tell from the best, it is"
-                other = " or ".join(sorted(otherwise))
-                one = replace(one, problem=f"{said} {one.verdict}, at another {other}.")
+                one = replace(one, problem=f"{elsewhere(one.verdict, otherwise)}.")
             self._judged[name] = one
         return self._judged[name]
 
     def at_rates(self, name: str) -> list[Judged]:
         """A comparison at the best rates, then at all choices of next best ones that were run."""
         row = self.rows[name]
-        return [self._judge(row, frame) for frame in self._frames(row)]
+        return [self._judge(row, frame) for frame in self.frames(row.arms)]
 
     def made(self, row: Comparison) -> bool:
         """Tell whether all runs that are planned for a comparison are there: of a primary one also
-        those at a learning rate that tuning cannot tell from the best, once there are some."""
+        those at a learning rate that tuning cannot tell from the best."""
         seeds = self.seeds[: self.count(row)]
-        frames = self._frames(row) if row.family == "primary" else [self.frame]
+        frames = self.frames(row.arms) if row.family == "primary" else [self.frame]
         return not any(self._lack(row, frame, seeds) for frame in frames)
 
     def count(self, row: Comparison) -> int | None:
@@ -137,18 +137,20 @@ class Verdicts(Mapping[str, Judged]):
     def _confidence(self, row: Comparison) -> float:
         return self.plan.confidence(row.family, self.arms)
 
-    def _frames(self, row: Comparison) -> Iterator[DataFrame]:
-        """The runs at the best rates; then with every choice of arms at their next best ones."""
+    def frames(self, arms: Collection[str]) -> Iterator[DataFrame]:
+        """The runs at the best rates; then with every choice of these arms at next best ones."""
         import pandas
 
         yield self.frame
-        again = set() if self.next_best is None else set(self.next_best.arm) & {*row.arms}
-        tuned = {arm: self.rate_of.get(arm, arm) for arm in row.arms}
+        none = self.frame.head(0)
+        next_best = none if self.next_best is None else self.next_best
+        again = {*next_best.arm, *self.tied} & {*arms}
+        tuned = {arm: self.rate_of.get(arm, arm) for arm in arms}
         rates = sorted({tuned[arm] for arm in again})
         for chosen in (some for n in range(len(rates)) for some in combinations(rates, n + 1)):
-            arms = [arm for arm in row.arms if tuned[arm] in chosen]
-            best = self.frame[~self.frame.arm.isin(arms)]
-            yield pandas.concat([best, self.next_best[self.next_best.arm.isin(arms)]])
+            other = [arm for arm in arms if tuned[arm] in chosen]
+            best = self.frame[~self.frame.arm.isin(other)]
+            yield pandas.concat([best, next_best[next_best.arm.isin(other)]])
 
     def _lack(self, row: Comparison, frame: DataFrame, seeds: Iterable[int]) -> list[str]:
         there = frame.groupby("arm").seed.agg(set)
@@ -170,6 +172,8 @@ class Verdicts(Mapping[str, Judged]):
         values = self._values(row, frame, seeds)
         if finite := np.isfinite(values).all():
             first = self.first if row.family == "primary" else None
+            if np.ptp(values[:first]) == 0:  # a spread that says nothing of those that follow
+                first = None
             found, half = interval(values, one.confidence, first), row.margin.resolution
             if np.ptp(values) == 0:
                 found = replace(found, low=found.mean - half, high=found.mean + half)

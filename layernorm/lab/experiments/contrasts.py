@@ -109,7 +109,8 @@ class Gate:
         if any(fnmatch(arm, pattern) for pattern in self.exempt):
             return True
         values, below = final(frame, arm, self.metric), self.below
-        if values.empty or not np.isfinite(values).all():
+        runs = frame.loc[frame.arm == arm, "seed"].nunique()
+        if not 0 < runs == len(values) or not np.isfinite(values).all():
             return False
         if callable(below):
             below = below(frame.loc[frame.arm == arm, "options"].iloc[0])

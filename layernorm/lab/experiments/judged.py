@@ -13,6 +13,7 @@ from layernorm.lab.experiments.contrasts import Comparison
 SUPPORTED, OPPOSITE, NOT_BETTER = "supported here", "opposite here", "not better here"
 NO_DIFFERENCE = "no difference here"
 INCONCLUSIVE, DEPENDS = "inconclusive", "depends"
+AT_RATES = "at rates as good in tuning"
 EXPLORATORY = "exploratory"  # shown with its interval, and no verdict
 
 
@@ -52,6 +53,12 @@ def stands(low: float, high: float, between: tuple[float, float], says: str) -> 
         return {SUPPORTED: OPPOSITE, OPPOSITE: SUPPORTED}.get(alike, INCONCLUSIVE)
     found = verdict(-high, -low, margin) if says == "above" else verdict(low, high, margin)
     return found if found in (SUPPORTED, OPPOSITE) else INCONCLUSIVE
+
+
+def elsewhere(verdict: str, others: Iterable[str]) -> str:
+    """Why a verdict does not stand that other rates contradict, which tuning found as good."""
+    said = "At a learning rate that tuning cannot tell from the best, it is"
+    return f"{said} {verdict}, at another {' or '.join(sorted(others))}"
 
 
 @dataclass(frozen=True)
@@ -124,6 +131,6 @@ class Judged:
 
     def __str__(self) -> str:
         m, notes = self.row.margin, self.notes()
-        notes += [f"at rates as good in tuning {self.elsewhere()}"] * bool(self.elsewhere())
+        notes += [f"{AT_RATES} {self.elsewhere()}"] * bool(self.elsewhere())
         shown = f"{self.difference:.3g} {m.unit}, margin {m.size:.3g}: " if self.difference else ""
         return f"{shown}{self.verdict}" + f" ({'; '.join(notes)})" * bool(notes)

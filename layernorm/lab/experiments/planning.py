@@ -28,9 +28,9 @@ class Sweep:
     Runs of the tuning are kept in the profile `<profile>_tuning`, those that show that an arm can
     learn a few examples by heart in `<profile>_overfit`, those at a rate that tuning cannot tell
     from the best in `<profile>_next_best`. Seeds are planned in two stages where the profile says
-    so, unless others are given. `arms` and `seeds` default to the plan's; `options` override it for
-    every run; a `learning_rate` among them leaves nothing to tune. `by_heart=False`: without the
-    runs by heart.
+    so, of other seeds only if `staged`. `arms` and `seeds` default to the plan's; `options`
+    override it for every run; a `learning_rate` among them leaves nothing to tune.
+    `by_heart=False`: without the runs by heart.
 
     Raises `ValueError` for an unknown experiment, profile, arm or option, a value that does not
     fit, an arm or seed that is given twice, and a seed of the tuning.
@@ -42,6 +42,7 @@ class Sweep:
     seeds: tuple[int, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
     by_heart: bool = True
+    staged: bool = False
 
     def __post_init__(self) -> None:
         for arm in self.arms:
@@ -79,7 +80,8 @@ class Sweep:
     @property
     def first(self) -> int | None:
         """The number of seeds of the first stage, where there are two."""
-        return self.scale.first if self.seeds == self.scale.seeds else None
+        staged = self.staged or self.seeds == self.scale.seeds
+        return self.scale.first if staged else None
 
     def config(self, arm: str, seed: int, rate: float, **options: object) -> Config:
         asked = arm, seed, rate, repr(options)
@@ -150,7 +152,7 @@ class Sweep:
         if self._more_rates(values):
             return []
         rate, *others = ranked(values)
-        if self.first is None or not others or len(values[rate]) < 2:
+        if self.scale.first is None or not others or len(values[rate]) < 2:
             return [rate]
         apart = [b - a for a, b in zip(values[rate], values[others[0]], strict=True)]
         tied = all(map(isfinite, apart)) and fmean(apart) <= stdev(apart) / sqrt(len(apart))
@@ -296,6 +298,7 @@ class Sweep:
             first=self.first,
             short_first=self.scale.short_first if self.first else None,
             next_best=records.tidy(next_best),
+            tied={arm for arm, rates in chosen.items() if self._next_best(arm, rates, 1)},
             rate_of=self.plan.rate_of,
             original=self.plan.original,
         )

@@ -82,7 +82,8 @@ def changed(digest: str, config: Mapping[str, Any], environment: Mapping[str, An
 
 
 def _of(here: Code, names: list[Name], config: Mapping[str, Any], environment: Mapping) -> str:
-    values = {"arm": config.get("arm"), "method": config.get("method"), **config["options"]}
+    given = {name: config[name] for name in ("arm", "method") if name in config}
+    values = {**given, **config["options"]}
     return here.of_run(names, values, bool(environment.get("gpus")))
 
 

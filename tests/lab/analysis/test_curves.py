@@ -12,6 +12,7 @@ from layernorm.lab.analysis.curves import (
     logarithm,
     over_seconds,
     seconds_per_update,
+    until,
 )
 
 
@@ -41,6 +42,23 @@ def test_curves_have_a_row_a_seed_and_a_column_a_step():
     assert table.to_numpy().tolist() == [[3.0, 2.0], [3.0, 2.0]]
     with pytest.raises(ValueError, match=r"no curve of 'loss' for arm 'c'.*\['a', 'b'\]"):
         by_seed(frame, "c", "loss")
+
+
+def test_a_run_that_diverged_counts_with_the_longest_budget():
+    """Of four, one goes to the level at once and is lost, with a curve that ends early."""
+    frame = pandas.concat(
+        runs({("a", "loss"): curve}, [("a", seed, end) for seed in (0, 1)]).assign(profile="book")
+        .replace({"seed": {0: 2 * pair, 1: 2 * pair + 1}})
+        for pair, (curve, end) in enumerate((((9, 3, 1), 1.0), ((9, 5, 3, 3), 3.0)))
+    )  # fmt: skip
+    lost = frame[~((frame.seed == 0) & (frame.step > 10))]
+    lost = lost.mask((lost.seed == 0) & lost.step.isna(), lost.assign(value=math.inf))
+    metric = until("loss", {"book": 4.0}.get)
+    quick = 10 * 5 / 6
+    assert metric(frame, "a", ("a",)).tolist() == pytest.approx([quick, quick, 15, 15])
+    assert metric(lost, "a", ("a",)).tolist() == pytest.approx([30, quick, 15, 15])
+    both = lost.mask((lost.seed == 1) & lost.step.isna(), lost.assign(value=math.inf))
+    assert metric(both, "a", ("a",)).isna().all()
 
 
 def test_final_values_have_the_rate_of_their_run():

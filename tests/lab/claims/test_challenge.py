@@ -1,6 +1,8 @@
 """Claims decided afresh, beside what is published: draws, runs and times."""
 
 import json
+import math
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -119,13 +121,23 @@ def test_arms_are_run_with_fresh_seeds_at_the_published_rates(toy, compared):
     assert again == answer
 
 
-def test_as_many_runs_are_made_as_a_comparison_has_published_ones(toy, compared, monkeypatch):
-    """Not as many as the plan may ask for, or as one of its arms has for other comparisons."""
-    arms = ["none"] * 4 + ["layer"] * 3
-    there = [SimpleNamespace(config={"arm": arm, "seed": n}) for n, arm in enumerate(arms)]
-    monkeypatch.setattr(challenge, "published_runs", lambda experiment, profile: there)
+@pytest.mark.parametrize(("margin", "count"), [(1e9, 3), (1e-9, 5)])
+def test_the_spread_of_fresh_runs_plans_their_number(toy, compared, monkeypatch, margin, count):
+    """Three at first, five at most, and the rates that tie are run, too."""
+    experiment, plan, said, (row,) = experiments.ROWS[compared.id]
+    monkeypatch.setattr("layernorm.lab.experiments.planning.stdev", lambda _: math.inf)  # a tie
+    book = {"first": 3, "seeds": tuple(range(10, 15)), "tuning_seeds": (1000, 1001, 1002)}
+    row = replace(row, margin=replace(row.margin, size=margin), family="primary")
+    plan = replace(plan, rows=(row,))
+    profiles = {"book": replace(experiment.profiles["book"], **book)}
+    planned = replace(experiment, profiles=profiles, comparisons=plan)
+    monkeypatch.setattr(toy_experiment, "EXPERIMENT", planned)
+    monkeypatch.setitem(experiments.ROWS, said.id, (planned, plan, said, [row]))
     answer = challenge.challenge(compared.id, root=toy / "fresh", workers=ThreadPoolExecutor(1))
-    assert answer.seeds == (2_000_000, 2_000_001, 2_000_002)
+    assert answer.seeds == tuple(range(2_000_000, 2_000_000 + count))
+    runs = records.table.own("toy", root=toy / "fresh")
+    made = Counter(run.config["profile"] for run in runs if run.config["seed"] >= 2_000_000)
+    assert made == {"book": 2 * count, "book_next_best": 2 * count}
 
 
 def test_a_level_is_judged_by_the_fresh_runs_alone(toy, compared, monkeypatch):

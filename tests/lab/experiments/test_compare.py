@@ -87,6 +87,17 @@ def test_where_seeds_agree_the_resolution_is_the_half_width():
     assert [found(a).verdict for a in (0.5, 0.9, 1.3)] == [SUPPORTED, OPEN, SAME]
 
 
+def test_first_seeds_that_agree_say_nothing_of_the_spread_of_later_ones():
+    """Against the noisy `c` both `a` and `b` need all six seeds."""
+    values = {"a": (1.0, 1.0, 1.0, 1.5, 2.0, 3.0), "b": (0.0,) * 6, "c": (9.0, -9.0) * 3}
+    pairs = (("a", "b"), ("a", "c"), ("b", "c"))
+    rows = tuple(Comparison(x + y, less(x, y, "loss"), ABOUT) for x, y in pairs)
+    frame = table(values)
+    found = Verdicts(Comparisons(rows, gates=()), frame, frame, "abc", range(6), first=3)["ab"]
+    assert found.difference == interval(values["a"], found.confidence)
+    assert found.difference.n == 6
+
+
 INFINITE = "A run of a or b diverged, or its curve never reached the level."
 
 
@@ -121,6 +132,9 @@ def test_a_primary_comparison_is_made_with_all_runs_at_a_rate_that_is_as_good():
         plan = Comparisons((row,), gates=())
         assert Verdicts(plan, frame, frame, "ab", range(2)).made(row)
         assert Verdicts(plan, frame, frame, "ab", range(2), next_best=again).made(row) == expected
+        assert Verdicts(plan, frame, frame, "ab", range(2), tied="a").made(row) == expected
+        every = Verdicts(plan, frame, frame, "ab", range(2), next_best=frame, tied="a")
+        assert every.made(row)
 
 
 def test_runs_beyond_the_planned_seeds_do_not_count():
@@ -188,6 +202,12 @@ def test_what_other_rates_give_stands_beside_a_verdict():
 
 GOOD = {"a": (1.0, 1.0), "b": (5.0, 5.0)}
 BELOW = {"fails": "guesses", "metric": "loss", "below": 5.5}
+
+
+def test_a_run_without_the_metric_of_a_gate_does_not_pass_it():
+    frame = pandas.concat([table(GOOD), table({"a": (1.0, 1.0, 1.0)}, metric="error")])
+    gate = Gate(**BELOW)
+    assert [gate.passed(frame, arm) for arm in "abc"] == [False, True, False]
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,36 @@ def test_a_digest_is_the_same_in_every_python(tmp_path):
     assert digest(folder, roots, method="none") == "58765ea13992a21b"
 
 
+BRANCHES = """
+def first():
+    return 1
+
+def second():
+    return 2
+
+def one(method):
+    if method == "layer":
+        return first()
+    return second()
+"""
+
+
+def test_who_names_no_method_depends_on_what_any_method_does(tmp_path):
+    """A claim's check, which goes through them in a loop."""
+    given = {"options": {}}, {"options": {}, "method": "layer"}, {"options": {}, "method": "none"}
+
+    def digests(text):
+        code = Code(write(tmp_path / "layernorm", {"branches": text}))
+        return [staleness._of(code, [("layernorm.branches", "one")], one, {}) for one in given]
+
+    every, layer, none = digests(BRANCHES)
+    assert len({every, layer, none}) == 3
+    other = digests(BRANCHES.replace("return 1", "return 3"))
+    assert [digest in other for digest in (every, layer, none)] == [False, False, True]
+    other = digests(BRANCHES.replace("return 2", "return 3"))
+    assert [digest in other for digest in (every, layer, none)] == [False, True, False]
+
+
 # -- records
 
 
