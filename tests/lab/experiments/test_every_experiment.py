@@ -196,6 +196,17 @@ def test_published_runs_of_a_study_are_those_that_its_plan_asks_for(name):
     assert len(sweep.runs(done)) == sum(sweep.counts(done).values())
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_published_runs_of_an_arm_are_on_the_same_data(name):
+    """By their digest, which the key of a run leaves out."""
+    with records.published_only():
+        runs = finished(name).values()
+    found = {}
+    for run in runs:
+        where = run.config["profile"], run.config["arm"]
+        assert found.setdefault(where, run.config["data"]) == run.config["data"], where
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if get(name).original])
 def test_the_box_sets_the_papers_experiment_beside_ours(name):
     experiment = get(name)
