@@ -117,8 +117,7 @@ def until(metric: str, level: Callable[[str], float], unit: str = "step"):
         wanted = level(main_profile(frame))
         found = curves[["value", unit]].apply(lambda run: crossing(run.value, run[unit], wanted))
         ends = frame[(frame.arm == arm) & frame.step.isna()].groupby("seed").value
-        lost = ends.apply(lambda values: np.isinf(values).all())
-        diverged = lost.reindex(found.index, fill_value=False)
+        diverged = found.index.isin([seed for seed, all in ends if np.isinf(all).all()])
         found = found.mask(diverged)
         budget = curves[unit].max().mask(diverged, rows[unit].max())
         return found * math.nan if found.isna().mean() > NEVER else found.fillna(budget)
