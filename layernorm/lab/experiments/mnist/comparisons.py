@@ -1,4 +1,4 @@
-"""What permutation-invariant MNIST compares, by which margins, and what was said of it."""
+"""The comparisons of permutation-invariant MNIST: margins and claims; the arms are `plan`'s."""
 
 from __future__ import annotations
 
