@@ -64,6 +64,13 @@ def watched(inputs) -> bool:
     )
 
 
+def recorded(inputs) -> bool:
+    """Tell whether a gradient may be asked for: what of is kept then. Nothing is in inference mode,
+    grad mode within it or not; a graph that is captured is asked for its gradient outside."""
+    wanted = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs)
+    return wanted and (torch.compiler.is_compiling() or not torch.is_inference_mode_enabled())
+
+
 def seen_through() -> str | None:
     """The reason why only the definition will do, since its steps are looked into; None if none.
 

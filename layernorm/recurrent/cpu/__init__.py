@@ -74,7 +74,7 @@ def lstm(
     )  # fmt: skip
     from layernorm.recurrent.cpu import operators
 
-    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    keep = fused.recorded(tensors)
     y, h_n, c_n, _ = operators.lstm(*tensors, batch_sizes, eps, variant, reverse, keep)
     return y.to(kind), h_n.to(kind), c_n.to(kind)
 
@@ -97,7 +97,7 @@ def gru(
     )  # fmt: skip
     from layernorm.recurrent.cpu import operators
 
-    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    keep = fused.recorded(tensors)
     y, h_n, _ = operators.gru(*tensors, batch_sizes, eps, reverse, keep)
     return y.to(kind), h_n.to(kind)
 

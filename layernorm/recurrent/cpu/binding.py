@@ -3,6 +3,8 @@
 import ctypes
 import functools
 import threading
+from collections import deque
+from itertools import count as numbered
 
 import torch
 from torch import Tensor
@@ -12,6 +14,7 @@ from layernorm.recurrent import checks
 SUFFIXES = {torch.float32: "float", torch.float64: "double"}  # of the library's functions
 NO_MEMORY = 1  # what they return then, and another number where there are no threads
 AGE = 4  # how many rounds of all its storages the pool keeps one that nobody asks for
+LOOKED_AT = 16  # storages of a size, or for their age, in one search
 
 
 @functools.cache
@@ -107,32 +110,66 @@ class Pool:
 
     A training step asks for the same sizes over and over, and fresh memory costs a page fault for
     every 4 kB, which on small nets takes longer than the arithmetic. What is idle and has not been
-    asked for in a while is given back to the system.
+    asked for in a while is given back to the system. A search looks at a few storages in turn, so
+    that its time does not depend on how many are held.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.takes = 0
-        self.storages: dict[torch.UntypedStorage, int] = {}  # and the take that was their last
+        self.names = numbered()
+        self.clear()
+
+    def clear(self) -> None:
+        """Hold nothing any more."""
+        with self.lock:
+            self.takes = 0
+            self.storages: dict[int, torch.UntypedStorage] = {}  # by name
+            self.taken: dict[int, int] = {}  # the last take of each
+            self.sizes: dict[int, deque[int]] = {}  # names by the number of bits of their size
+            self.ages: deque[int] = deque()  # names
 
     def take(self, like: Tensor, count: int) -> Tensor:
         need = count * like.element_size()
         with self.lock:
             self.takes += 1
-            idle = [s for s in self.storages if torch._C._storage_Use_Count(s._cdata) == 1]
-            fitting = [s for s in idle if need <= s.nbytes() <= 2 * need]
-            if fitting:
-                storage = fitting[0]
-            else:
-                storage = like.new_empty(count).untyped_storage()
+            name = self._idle(need)
+            if name is None:
+                name, storage = next(self.names), like.new_empty(count).untyped_storage()
                 if isinstance(loaded := library(), ctypes.CDLL):
                     loaded.use_huge_pages(storage.data_ptr(), need)
-            self.storages[storage] = self.takes
-            oldest = self.takes - AGE * max(16, len(self.storages))
-            for s in idle:
-                if self.storages[s] < oldest:  # a size of the past
-                    del self.storages[s]
-            return like.new_empty(0).set_(storage, 0, (count,))
+                self.storages[name] = storage
+                self.sizes.setdefault(storage.nbytes().bit_length(), deque()).append(name)
+                self.ages.append(name)
+            self.taken[name] = self.takes
+            self._forget()
+            return like.new_empty(0).set_(self.storages[name], 0, (count,))
+
+    def _idle(self, need: int) -> int | None:
+        """A storage of this size, at most twice as large, that no graph holds."""
+        for bits in (need.bit_length(), need.bit_length() + 1):
+            names = self.sizes.get(bits, ())
+            for _ in range(min(LOOKED_AT, len(names))):
+                name = names.popleft()
+                if (storage := self.storages.get(name)) is None:
+                    continue
+                names.append(name)
+                if need <= storage.nbytes() <= 2 * need and _unused(storage):
+                    return name
+        return None
+
+    def _forget(self) -> None:
+        """Give back sizes of the past."""
+        oldest = self.takes - AGE * max(16, len(self.storages))
+        for _ in range(min(LOOKED_AT, len(self.ages))):
+            name = self.ages.popleft()
+            if self.taken[name] < oldest and _unused(self.storages[name]):
+                del self.storages[name], self.taken[name]
+            else:
+                self.ages.append(name)
+
+
+def _unused(storage: torch.UntypedStorage) -> bool:
+    return torch._C._storage_Use_Count(storage._cdata) == 1
 
 
 pool = Pool()

@@ -12,5 +12,4 @@ from layernorm.recurrent.cpu import binding
 def clear() -> None:
     """Give back all memory that is kept for later steps; what a gradient still needs is given back
     when that is done."""
-    with binding.pool.lock:
-        binding.pool.storages.clear()
+    binding.pool.clear()

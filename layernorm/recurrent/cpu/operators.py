@@ -71,12 +71,16 @@ def _keep(like: Tensor, rows: int, widths: dict[str, int], threads: int) -> Tens
     return kept
 
 
-def _parts(kept: Tensor, rows: int, widths: dict[str, int]) -> dict[str, int]:
-    """The addresses of the arrays in `kept`, of so many numbers per row."""
-    if kept.numel() != (count := rows * sum(widths.values()) + 1):
+def _parts(kept: Tensor, like: Tensor, widths: dict[str, int]) -> dict[str, int]:
+    """The addresses of the arrays in `kept`, of so many numbers per row of `like`."""
+    rows = like.shape[0]
+    expected = (rows * sum(widths.values()) + 1,)
+    fits = kept.dtype == like.dtype and kept.device.type == "cpu" and kept.is_contiguous()
+    if not fits or kept.shape != expected:
         raise ValueError(
-            f"kept must have {count} numbers, what the forward pass returned last, "
-            f"got shape {tuple(kept.shape)}"
+            f"kept must be contiguous {like.dtype} of shape {expected} on the CPU, as the forward "
+            f"pass returned it, got {kept.dtype} of shape {tuple(kept.shape)} on {kept.device}; "
+            "hooks on saved tensors must give back what they were given"
         )
     address, size, parts = kept.data_ptr(), kept.element_size(), {}
     for name, width in widths.items():
@@ -139,7 +143,7 @@ def compute_lstm(
         "lstm_forward", 4, batch_sizes, _lstm_numbers(variant, eps, reverse, threads),
         {"x": x, "h0": h0, "c0": c0, "w_ih": w_ih, "w_hh": w_hh, "bias": bias, "gain_x": gain_x,
          "bias_x": bias_x, "gain_h": gain_h, "bias_h": bias_h, "gain_c": gain_c, "bias_c": bias_c},
-        _addresses(y=y, h_n=h_n, c_n=c_n) | (_parts(kept, rows, widths) if keep else {}),
+        _addresses(y=y, h_n=h_n, c_n=c_n) | (_parts(kept, x, widths) if keep else {}),
     )  # fmt: skip
     return y, h_n, c_n, kept
 
@@ -181,7 +185,7 @@ def compute_lstm_backward(
          "y": y, "dy": torch.zeros_like(y) if dy is None else dy.contiguous(),
          "dh_n": None if dh_n is None else dh_n.contiguous(),
          "dc_n": None if dc_n is None else dc_n.contiguous()},
-        _addresses(**gradients) | _parts(kept, x.shape[0], _lstm_widths(h0.shape[1], variant)),
+        _addresses(**gradients) | _parts(kept, x, _lstm_widths(h0.shape[1], variant)),
     )  # fmt: skip
     return _with_copies(gradients, 2)
 
@@ -271,7 +275,7 @@ def compute_gru(
         "gru_forward", 3, batch_sizes, _gru_numbers(eps, reverse, threads),
         {"x": x, "h0": h0, "w_ih": w_ih, "w_hh": w_hh, "bias": bias, "gain_x": gain_x,
          "bias_x": bias_x, "gain_h": gain_h, "bias_h": bias_h},
-        _addresses(y=y, h_n=h_n) | (_parts(kept, rows, widths) if keep else {}),
+        _addresses(y=y, h_n=h_n) | (_parts(kept, x, widths) if keep else {}),
     )  # fmt: skip
     return y, h_n, kept
 
@@ -306,7 +310,7 @@ def compute_gru_backward(
          "bias_x": bias_x, "gain_h": gain_h, "bias_h": bias_h, "y": y,
          "dy": torch.zeros_like(y) if dy is None else dy.contiguous(),
          "dh_n": None if dh_n is None else dh_n.contiguous()},
-        _addresses(**gradients) | _parts(kept, x.shape[0], _gru_widths(h0.shape[1])),
+        _addresses(**gradients) | _parts(kept, x, _gru_widths(h0.shape[1])),
     )  # fmt: skip
     return _with_copies(gradients, 1)
 

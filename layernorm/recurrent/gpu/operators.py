@@ -173,9 +173,7 @@ def apply(
     kind: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """y in the type `kind`, and h_n, c_n (empty without a cell) in that of the computation."""
-    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs)
-    if not torch.compiler.is_compiling():  # which cannot ask; enable_grad() within inference mode
-        keep = keep and not torch.is_inference_mode_enabled()
+    keep = fused.recorded(inputs)
     if inputs.x.is_meta or watched(inputs):
         return tuple(_recurrence(*inputs, batch_sizes, eps, form, reverse, kind, keep)[:3])
     settings = _settings(inputs, batch_sizes, eps, form, reverse, kind, keep)

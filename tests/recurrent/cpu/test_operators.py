@@ -129,6 +129,19 @@ def test_memory_is_used_again(monkeypatch):
     assert len(pool.storages) == len(kept)
 
 
+def test_a_search_for_memory_is_short_however_much_is_held(monkeypatch):
+    """A graph of many steps, each a call of its own."""
+    pool, looks, unused = binding.Pool(), [], binding._unused
+    monkeypatch.setattr(binding, "_unused", lambda storage: looks.append(1) or unused(storage))
+    x, count = torch.empty(1), 1000
+    held = [pool.take(x, 100 + k % 3) for k in range(count)]
+    assert len(pool.storages) == len({t.data_ptr() for t in held}) == count
+    assert len(looks) <= 3 * binding.LOOKED_AT * count
+    del held
+    again = [pool.take(x, 100) for _ in range(count)]
+    assert len(pool.storages) == len({t.data_ptr() for t in again}) == count
+
+
 def test_memory_is_given_back(monkeypatch):
     """All of it: what a gradient waits for is its graph's alone then, and its own to the end."""
     pool = binding.Pool()
@@ -137,7 +150,7 @@ def test_memory_is_given_back(monkeypatch):
     w, x = weights("gru", 4, 20), draw(9, 4)
     y = run("gru", x, w)[0].square().sum()
     [expected] = torch.autograd.grad(y, x, retain_graph=True)
-    [storage] = pool.storages
+    [storage] = pool.storages.values()
     weak = storage._weak_ref()
     del storage
     memory.clear()
@@ -150,6 +163,26 @@ def test_memory_is_given_back(monkeypatch):
     assert torch.UntypedStorage._expired(weak)
     torch.UntypedStorage._free_weak_ref(weak)
     assert len(pool.storages) == 1
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_grad_mode_within_inference_mode(kind):
+    w, x = weights(kind, 4, 20), draw(9, 4)
+    expected = run(kind, x, w)[0].detach()
+    with torch.inference_mode(), torch.enable_grad():
+        assert torch.equal(run(kind, x, w)[0], expected)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_a_hook_that_changes_the_type_of_what_is_saved_is_an_error(kind):
+    w, x = weights(kind, 4, 20), draw(9, 4)
+    smaller = torch.autograd.graph.saved_tensors_hooks(
+        lambda t: t.half() if t.dim() == 1 and len(t) > 500 else t, lambda t: t
+    )
+    with smaller:
+        y = run(kind, x, w)[0].sum()
+    with pytest.raises(ValueError, match=r"kept must be .* got torch\.float16.* hooks on saved"):
+        torch.autograd.grad(y, x)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
@@ -243,7 +276,7 @@ def test_a_gradient_is_computed_from_what_its_forward_pass_kept(kind):
     saved = list(context.saved_tensors)
     saved[1] = saved[1][:-1]
     gradients = (y, None, None) if kind == "lstm" else (y, None)
-    with pytest.raises(ValueError, match=r"kept must have .* what the forward pass returned"):
+    with pytest.raises(ValueError, match=r"kept must be contiguous .* as the"):
         context.operator.compute_backward(*gradients, *saved, *context.rest, True)
 
 
