@@ -74,7 +74,8 @@ class Level:
             f"experiment {self.experiment().name}, {', '.join(self.arms)}: {self.of}; supported if "
             f"all intervals lie {side}, each as wide as if it shared 5% with the primary "
             f"comparisons, which have 5% of their own; opposite if {other}, inconclusive if one "
-            f"lies on neither side{gates}{null}"
+            f"lies on neither side, or if a rate within one standard error of the best in tuning "
+            f"decides otherwise{gates}{null}"
         )
 
     def finding(self, found: Verdicts | None = None) -> Finding:
