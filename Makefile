@@ -43,7 +43,7 @@ else
 	rm -rf _build/html _build/.doctrees
 	$(html)
 	$(BIN)/python tools/links.py _build/html
-	$(BIN)/python -m pytest -q -rs -m browser tests/browser
+	$(UNITS) -m browser tests/browser
 	$(NBVAL) -n 2 --dist loadscope notebooks $(ALONE:%=--ignore=%)
 	@alone="$(ALONE)"; \
 	leave_out() { echo "Chapter $$1 is left out: $$2."; alone=$$(printf '%s\n' $$alone | grep -v "/$$1-"); }; \

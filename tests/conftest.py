@@ -58,6 +58,8 @@ if __name__ != "__main__":
                 yield name.removesuffix(".__init__")
 
     if find_spec("beartype"):
+        import typechecker
+
         install_import_hook(list(checked(FOLDER.parent)), "typechecker.check")
 
 
@@ -72,8 +74,12 @@ def threads():
 @pytest.fixture(autouse=True)
 def same_start(threads):
     """Every test draws the same with the same threads, alone or after others: torch starts from a
-    seed of chance, and commands leave the number of threads that they were told."""
+    seed of chance, and commands leave the number of threads that they were told. And its first
+    calls are checked."""
     import torch
+
+    if find_spec("beartype"):
+        typechecker.start()
 
     torch.manual_seed(0)
     if torch.get_num_threads() != threads:

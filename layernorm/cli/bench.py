@@ -200,6 +200,9 @@ def bench_training(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     quick: Quick = False,
     threads: Annotated[int, typer.Option(help="As a sweep's runs have.")] = 1,
+    processes: Annotated[
+        int | None, typer.Option(help="How many measure. Default: 10 on a CPU, 1 if quick.")
+    ] = None,
     again: Again = False,
     as_json: AsJson = None,
     profile: Profile = None,
@@ -207,12 +210,12 @@ def bench_training(
     """Time whole updates (forward, loss, backward, Adam) with each method and implementation.
 
     One update of each must first agree with its definition in float64. Ratios are to the same
-    model without normalization, in turns, on a CPU in ten processes, with the 95% interval of the
-    median. The model engine is the experiments' trainer against loops written by hand.
+    model without normalization, in turns, with the 95% interval of the processes' median. The model
+    engine is the experiments' trainer against loops written by hand.
     """
     from layernorm.lab.benchmarks import training
 
-    plan = training.plan(models, device, quick, profile)
+    plan = training.plan(models, device, quick, profile, processes)
     use_threads(threads)
     rows = measured(plan, again, as_json)
     show(plan, rows, [training.table(rows)], None, as_json)

@@ -152,10 +152,16 @@ class TrainingCase(Case):
 
 
 def plan(
-    models: str | None, device: str, quick: bool = False, profile: str | None = None, **fields: Any
+    models: str | None,
+    device: str,
+    quick: bool = False,
+    profile: str | None = None,
+    processes: int | None = None,
+    **fields: Any,
 ) -> Plan:
     """The plan that these words describe: models at each of their shapes; None: those that
-    normalization makes a difference to; device "auto": a GPU if there is one.
+    normalization makes a difference to; device "auto": a GPU if there is one; processes measure,
+    None: ten on a CPU, one on a GPU or if it shall be quick.
 
     Raises:
         ValueError: naming the option, what was expected, what came and what was probably meant.
@@ -165,6 +171,7 @@ def plan(
     on = device_of(device).type
     usual = {"rounds": 11, "processes": 1} if on == "cuda" else {}
     fields = {**usual, **({"rounds": 7, "processes": 1} if quick else {}), **fields}
+    fields |= {} if processes is None else {"processes": processes}
     return tuple(
         TrainingCase(model, shape, device=on, profile=profile, **fields)
         for model in names
