@@ -39,12 +39,15 @@ def add_records(
 ) -> None:
     """Publish runs in the package.
 
-    They are added to its own records, one compact file per sweep.
+    They are added to its own records, one compact file per sweep. A measurement takes the place of
+    an earlier one of the same thing on the same processor, also of one by other numbers of rounds
+    or processes.
     """
     from layernorm.lab import records
+    from layernorm.lab.benchmarks.measure.recording import subject
     from layernorm.lab.experiments.planning import used
 
-    for path in records.publish(paths, replace=replace, used=used):
+    for path in records.publish(paths, replace=replace, used=used, same=subject):
         typer.echo(path)
 
 

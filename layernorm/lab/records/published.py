@@ -61,6 +61,7 @@ def publish(
     folder: Path | None = None,
     replace: bool = False,
     used: Callable[[str, list[Record]], Container[str]] = lambda experiment, runs: (),
+    same: Callable[[Record], str] = lambda run: run.key,
 ) -> list[Path]:
     """Adds runs to the package's published records; publishing again changes nothing.
 
@@ -69,6 +70,7 @@ def publish(
         folder: default: the package's own.
         replace: drop the sweeps' published runs that are neither among these nor used.
         used: gives the keys to keep, from an experiment's name and all its runs, old and new.
+        same: gives what a run shares with those in whose place it is published; default: its key.
 
     Returns:
         The sweeps' files, `<experiment>-<profile>.json`.
@@ -95,7 +97,7 @@ def publish(
         mine = [run for run in new if run.config["experiment"] == experiment]
         kept = used(experiment, old + mine) if replace else {run.key for run in old}
         for run in [run for run in old if run.key in kept and _sweep(run) in sweeps] + mine:
-            sweeps[_sweep(run)][run.key] = run
+            sweeps[_sweep(run)][same(run)] = run
     texts = {
         target / f"{experiment}-{profile}.json": _pack(list(runs.values()))
         for (experiment, profile), runs in sweeps.items()

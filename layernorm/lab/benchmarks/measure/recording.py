@@ -59,6 +59,12 @@ def identity(config: Mapping[str, Any]) -> str:
     return json.dumps({**config, "options": options, "data": None}, sort_keys=True)
 
 
+def subject(record: Record) -> str:
+    """What a record is of: a measurement's `identity`, a run's key."""
+    timed = record.config["experiment"].startswith("bench_")
+    return identity(record.config) if timed else record.key
+
+
 def record_of(row: Row, profile: str, depends_on: Sequence[Any] = ()) -> Record:
     """The record of a row: what is measured goes into `timing`, without single samples.
 

@@ -187,6 +187,23 @@ def test_published_records_are_rows():
         assert again.key == record.key
 
 
+def test_a_measurement_is_published_in_place_of_one_by_fewer_processes(folders):
+    """Of the same thing on the same processor; that of another machine stands beside it."""
+    [first, *_] = rows_of(tiny())
+
+    def publish(**changes):
+        row = replace(first, options=first.options | changes)
+        path = records.save(recording.record_of(row, "trial"))
+        records.publish([path], folder=folders / "published", same=recording.subject)
+        found = published("bench_layer", folder=folders / "published")
+        return [(r.config["options"]["machine"], r.config["options"]["processes"]) for r in found]
+
+    here = first.options["machine"]
+    assert publish() == [(here, 1)]
+    assert publish(processes=12, rounds=3) == [(here, 12)]
+    assert publish(machine="another") == [(here, 12), ("another", 1)]
+
+
 def test_rows_as_json(folders):
     common = ("layer", "layer", "torch", "torch", "forward", (2, 3), "float32", "cpu", 0)
     rows = [Row(*common, "measured", seconds=0.1 + 0.2, samples=(1.0, 2.0), options={"a": 1})]
