@@ -65,8 +65,9 @@ def watched(inputs) -> bool:
 
 
 def recorded(inputs) -> bool:
-    """Tell whether a gradient may be asked for: what of is kept then. Nothing is in inference mode,
-    grad mode within it or not; a graph that is captured is asked for its gradient outside."""
+    """Tell whether a gradient may be asked for, so that a forward pass keeps what that takes. In
+    inference mode none is, also in grad mode within it; a graph that is captured is asked for its
+    gradient outside."""
     wanted = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs)
     return wanted and (torch.compiler.is_compiling() or not torch.is_inference_mode_enabled())
 
