@@ -9,10 +9,10 @@ import functools
 
 import jaxtyping
 from beartype import BeartypeConf, beartype
+from jaxtyping._decorator import jaxtyped  # not the one below, where pytest imports this twice
 
 MOST = 5000  # of arguments and results; half a second
 _told = beartype(conf=BeartypeConf(is_pep484_tower=True))
-_decorated = jaxtyping.jaxtyped
 _left = 0
 
 
@@ -42,7 +42,7 @@ def decorated(*, typechecker):
         within = "<locals>" in thing.__qualname__
         if within and (jaxtyping.config.jaxtyping_disable or not thing.__annotations__):
             return thing
-        return _decorated(thing, typechecker=typechecker)
+        return jaxtyped(thing, typechecker=typechecker)
 
     return of
 
