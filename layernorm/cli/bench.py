@@ -215,7 +215,7 @@ def bench_training(
     """
     from layernorm.lab.benchmarks import training
 
-    plan = training.plan(models, device, quick, profile, processes)
+    plan = training.plan(models, device, quick, profile, processes=processes)
     use_threads(threads)
     rows = measured(plan, again, as_json)
     show(plan, rows, [training.table(rows)], None, as_json)

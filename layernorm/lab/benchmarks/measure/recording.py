@@ -60,7 +60,7 @@ def identity(config: Mapping[str, Any]) -> str:
 
 
 def subject(record: Record) -> str:
-    """What a record is of: a measurement's `identity`, a run's key."""
+    """The name of the thing that a record tells of: a measurement's `identity`, a run's key."""
     timed = record.config["experiment"].startswith("bench_")
     return identity(record.config) if timed else record.key
 
