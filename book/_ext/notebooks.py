@@ -19,5 +19,9 @@ def called(notebook: dict) -> set[str]:
 
     An option or a metric may have the name of an experiment: `{"batch_size": 4}`, `("drift", x)`.
     """
-    code = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code")
-    return set(re.findall(r'\w\(\s*"(\w+)"', code))
+    return set(re.findall(r'\w\(\s*"(\w+)"', code_of(notebook)))
+
+
+def code_of(notebook: dict) -> str:
+    """The code of all cells."""
+    return "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code")

@@ -4,22 +4,43 @@ The notebook itself stays as it was executed: staleness is a banner, never a cel
 """
 
 import json
+import re
 import warnings
 
 from layernorm.lab import records
 from layernorm.lab.records.published import names
-from notebooks import called, on_read
+from notebooks import called, code_of, on_read
+
+READ_BY = {  # the benchmarks whose records a name of `layernorm.lab.benchmarks` shows
+    "tables": ("recurrent",),
+    "packed": ("packed",),
+    "compiling": ("compile",),
+    "training": ("training",),
+    "workers": ("workers", "sweeps"),
+    "on_gpu.norms": ("layer",),
+    "on_gpu.by_shape": ("layer",),
+}
 
 
 def banner(notebook: dict) -> str:
-    """Return a note on stale experiments that the notebook names; "" where all is current.
+    """Return a note on stale experiments that the notebook names, and on stale benchmarks whose
+    tables it imports; "" where all is current.
 
     Own runs do not count: the page is of the published ones, and the same on every machine.
     """
-    named = called(notebook) & {sweep.partition("-")[0] for sweep in names()}
+    named = called(notebook) | {f"bench_{name}" for name in benchmarks(notebook)}
+    named &= {sweep.partition("-")[0] for sweep in names()}
     with records.published_only():
         told = {name: records.staleness_banner(name) for name in sorted(named)}
     return "\n".join(f"- {name}: {text}" for name, text in told.items() if text)
+
+
+def benchmarks(notebook: dict) -> set[str]:
+    """The benchmarks whose records the notebook shows."""
+    code = code_of(notebook)
+    lines = re.findall(r"from layernorm\.lab\.benchmarks[.\w]* import (.+)", code)
+    words = re.findall(r"\w+", " ".join(lines)) + re.findall(r"on_gpu\.\w+", code)
+    return {name for word in words for name in READ_BY.get(word, ())}
 
 
 def marked(notebook: dict, text: str) -> dict:

@@ -113,6 +113,25 @@ def test_a_chapter_without_such_records_stays_as_it_is(name, code, request, app)
     assert read(request.getfixturevalue(name), app, code) == chapter(code)
 
 
+SHOWN = {
+    "11": {"packed", "compile", "recurrent"},
+    "12": {"layer", "training", "workers", "sweeps"},
+    "13": {"layer"},
+}
+
+
+def test_a_chapter_that_shows_stale_benchmarks_says_so(monkeypatch):
+    module = extension("staleness")
+    found = {}
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        if shown := module.benchmarks(notebook):
+            found[path.name[:2]] = shown
+        monkeypatch.setattr(records, "staleness_banner", lambda name: "old." * ("bench_" in name))
+        assert module.banner(notebook).count("- bench_") == len(shown)
+    assert found == SHOWN
+
+
 def test_a_chapter_is_read_again_when_its_records_become_stale(staleness, app, monkeypatch):
     read(staleness, app, 'records.load("drift", "book")')
     assert staleness.outdated(app, app.env, set(), set(), set()) == []

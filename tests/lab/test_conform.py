@@ -296,6 +296,30 @@ def test_the_library_and_torch_have_no_fault(units):
     assert conform(LayerNorm(units), (4, 3, units)).conforms
 
 
+class Unlike(Norm):
+    """One unit counts twice in the statistics, or none does."""
+
+    def __init__(self, more):
+        super().__init__()
+        self.more = more
+
+    def statistics(self, x):
+        counted = torch.cat([x, x[..., :1]], -1) if self.more else x
+        # the median's square is no variance of the family, but every unit is treated alike
+        _, v = super().statistics(counted)
+        return counted.mean(-1, keepdim=True), v + (not self.more) * x.median(-1, True)[0] ** 2
+
+
+def test_it_says_whether_units_are_treated_alike():
+    unlike = "permuted along axis 2 do not give permuted outputs"
+    with pytest.raises(Unknown, match=unlike):
+        identify(Unlike(True), SHAPE)
+    with pytest.raises(Unknown, match=r"give these outputs$"):
+        identify(Unlike(False), SHAPE)
+    with pytest.raises(Unknown, match="permuted along axis 1 do not"):
+        identify(nn.GroupNorm(2, 6), (4, 6, 8))
+
+
 def test_what_is_no_normalization_is_unknown():
     for module in (nn.Tanh(), nn.Identity(), nn.GroupNorm(2, UNITS)):
         assert conform(module, (4, UNITS, 5)).form is None

@@ -258,9 +258,11 @@ def length_metric_is_scaled_by_the_input() -> Finding:
     statement="The metric along the gain of weight normalization is the metric of the standard "
     "model along the length of its weights: re-scaled inputs re-scale both.",
     kind="proof",
-    rule="SymPy: ∂sᵢ/∂gᵢ under weight normalization is the standard model's derivative along "
-    "wᵢ/‖wᵢ‖, 1 to 3 units and features; and the metrics by autograd agree to 1e-12 for gains "
-    "gᵢ = ‖wᵢ‖, all three families: proved if both, else refuted",
+    rule="with weights of length t along wᵢ the standard model has sᵢ = t wᵢᵀx/‖wᵢ‖ + bᵢ, and "
+    "weight normalization has the same with gᵢ for t, so derivatives and metrics are the same for "
+    "any number of units and features. Checked by SymPy: ∂sᵢ/∂gᵢ is the standard model's "
+    "derivative along wᵢ/‖wᵢ‖, 1 to 3 units and features; and by autograd: the metrics agree to "
+    "1e-12 for gains gᵢ = ‖wᵢ‖, all three families: proved if both, else refuted",
     # Mutant: layer normalization in the place of weight normalization.
     sabotage=(NATURAL, lambda m, *p: _natural("layer" if m == "weight" else m, *p)),
 )

@@ -177,7 +177,7 @@ def _identified(module: nn.Module, shape: tuple[int, ...]) -> Form:
     gain, bias, offset = _parameters(module, x)
     hat = _hat(module, gain, bias, offset)
     power = _power(hat, x)
-    axes, centered, correction = _statistics(hat(x), x, power)
+    axes, centered, correction = _statistics(hat, x, power)
     place, eps = ("none", 0.0)
     if power == 0.5:
         place, eps = _epsilon(hat, shape, axes, centered, correction)
@@ -288,16 +288,28 @@ def _power(hat, x: Tensor) -> float:
     return round(p, 3) + 0.0
 
 
-def _statistics(hat: Tensor, x: Tensor, power: float) -> tuple[tuple[int, ...], bool, int]:
+def _statistics(hat, x: Tensor, power: float) -> tuple[tuple[int, ...], bool, int]:
     """The axes, whether the mean is subtracted, and n less what the sum is divided by."""
     if power == 0:
         raise Unknown("it divides by nothing that grows with the input")
+    y = hat(x)
     for axes in _subsets(x.dim()):
         for centered, correction in ((True, 0), (True, 1), (False, 0), (False, 1)):
             above, v = moments(x, axes, centered, correction)
-            if _close(hat, above / v**power, AGREES):
+            if _close(y, above / v**power, AGREES):
                 return axes, centered, correction
-    raise Unknown("no axes, mean and variance of the family give these outputs")
+    unlike = [axis for axis in range(1, x.dim()) if not _permutes(hat, x, axis)]
+    raise Unknown(
+        "no axes, mean and variance of the family give these outputs"
+        + f"; inputs permuted along axis {' or '.join(map(str, unlike))} do not give permuted "
+        "outputs, so units are not treated alike" * bool(unlike)
+    )
+
+
+def _permutes(hat, x: Tensor, axis: int) -> bool:
+    """Tell whether the outputs of inputs in another order along an axis are those in this order."""
+    order = torch.arange(x.shape[axis]).roll(1)
+    return _close(hat(x.index_select(axis, order)), hat(x).index_select(axis, order), AGREES)
 
 
 def _subsets(rank: int) -> Iterator[tuple[int, ...]]:

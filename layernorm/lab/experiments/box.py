@@ -13,7 +13,7 @@ _ROW = (
 
 
 class Box(pandas.DataFrame):
-    """A row each for claim, data, setup, updates, seeds and result.
+    """A row each for claim, data, setup, parameters, updates, seeds and result.
 
     The first column is headed by whose experiment it is, the second is ours, here.
     In a page the two stand side by side where there is room for both, else one below the other.

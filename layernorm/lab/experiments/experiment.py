@@ -75,7 +75,9 @@ class Original:
 
     `updates`: of a run, on batches of `batch_size`, or that they are not said, and where. `ours`:
     our data. `shown`: our setup, with the options in braces. `rows`: the comparisons that answer
-    the claim. `by`: whose experiment it is, where it is not the paper's.
+    the claim. `network`: makes the network of a run from its options; the paper's is that of our
+    profile `paper`, and `counted` tells how its parameters are counted, unless `parameters` tells
+    how many it has. `by`: whose experiment it is, where it is not the paper's.
     """
 
     claim: str
@@ -87,8 +89,16 @@ class Original:
     result: str
     shown: str
     rows: tuple[str, ...]
+    network: Callable[[Any], nn.Module]
     batch_size: int | None = None
+    counted: str = "counted in our code"
+    parameters: str = ""
     by: str = "the paper"
+
+    def weights(self, options: Any) -> int:
+        """The number of parameters of the network of a run with these options."""
+        with torch.device("meta"):
+            return sum(p.numel() for p in self.network(options).parameters())
 
     def share(self, options: Mapping[str, Any]) -> float | None:
         """The updates of a run as a fraction of the paper's, or, in batches of another size, its

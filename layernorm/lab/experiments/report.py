@@ -83,8 +83,8 @@ def verdicts(sweep: Sweep, done: Mapping[str, records.Record]) -> list[list[str]
 
 
 def box(experiment: Experiment, arm: str = "layer") -> Box:
-    """The paper's experiment beside ours: its claim, data, setup, updates, seeds and result, which
-    is "not measured yet" while there are no published runs.
+    """The paper's experiment beside ours: its claim, data, setup, parameters, updates, seeds and
+    result, which is "not measured yet" while there are no published runs.
 
     Raises `ValueError` for an experiment that repeats none.
     """
@@ -97,7 +97,12 @@ def box(experiment: Experiment, arm: str = "layer") -> Box:
     scale = experiment.profile(plan.profile)
     options = experiment.config(plan.profile, arm, scale.seeds[0]).options
     ours = options.model_dump()
-    made = paper.share(ours)
+    made, weights = paper.share(ours), paper.weights(options)
+    if paper.parameters:
+        theirs, size = paper.parameters, ""
+    else:
+        whole = paper.weights(experiment.config("paper", arm, 0).options)
+        theirs, size = f"{whole:,}, {paper.counted}", f" ({weights / whole:.2%} of the paper's)"
     found = recorded(experiment)
     if found is None:
         results = ["not measured yet"]
@@ -109,6 +114,7 @@ def box(experiment: Experiment, arm: str = "layer") -> Box:
         "claim": (paper.claim, experiment.question),
         "data": (paper.data, paper.ours),
         "setup": (paper.setup, paper.shown.format(**ours)),
+        "parameters": (theirs, f"{weights:,}{size}"),
         "updates": (
             paper.updates if isinstance(paper.updates, str) else f"{paper.updates:,}",
             f"{options.updates:,}" + (f" ({made:.2%} of the paper's)" if made else ""),

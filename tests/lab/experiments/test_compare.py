@@ -369,7 +369,7 @@ def test_an_arm_and_the_one_whose_rate_it_takes_change_rates_together():
 )
 def test_how_much_of_the_papers_updates_a_run_makes(updates, size, options, share):
     said = dict.fromkeys(("claim", "data", "ours", "setup", "seeds", "result"), "")
-    paper = Original(**said, updates=updates, shown=(), rows=(), batch_size=size)
+    paper = Original(**said, updates=updates, shown=(), rows=(), network=None, batch_size=size)
     assert paper.share(options) == (share and pytest.approx(share))
     rows = (Comparison("a - b", less("a", "b", "loss"), ABOUT),)
     frame = table({"a": (1.0, 1.2), "b": (3.0, 3.1)}, options=options)

@@ -211,10 +211,13 @@ def test_published_runs_of_an_arm_are_on_the_same_data(name):
 def test_the_box_sets_the_papers_experiment_beside_ours(name):
     experiment = get(name)
     box = report.box(experiment)
-    assert list(box.index) == ["claim", "data", "setup", "updates", "seeds", "result"]
+    rows = ["claim", "data", "setup", "parameters", "updates", "seeds", "result"]
+    assert list(box.index) == rows
     assert box.map(len).to_numpy().all()
     said = isinstance(experiment.original.updates, int)
     assert ("% of the paper's" in box.loc["updates", "here"]) == said
+    counted = not experiment.original.parameters
+    assert ("% of the paper's" in box.loc["parameters", "here"]) == counted
     if report.recorded(experiment) is None:
         assert box.loc["result", "here"] == "not measured yet"
     else:
@@ -224,6 +227,18 @@ def test_the_box_sets_the_papers_experiment_beside_ours(name):
             assert line.startswith(f"{name}: ")
             # no interval only where an arm has no runs yet, or fails a check before it is judged
             assert "[" in line or line.endswith((": inconclusive", ": not yet tested")), line
+
+
+def test_the_box_counts_the_parameters():
+    box = report.box(get("mnist"))
+    products, gains_and_biases = 784 * 1000 + 1000 * 1000 + 1000 * 10 + 10, 2 * 2 * 1000
+    assert box.loc["parameters", "the paper"] == (
+        f"{products + gains_and_biases:,}, counted in our code"
+    )
+    assert box.loc["parameters", "here"].endswith(" (100.00% of the paper's)")
+    convnet = report.box(get("convnet"))
+    assert convnet.loc["parameters", "the paper"] == "not said"
+    assert "%" not in convnet.loc["parameters", "here"]
 
 
 def test_the_box_is_two_columns_that_wrap_on_a_phone():

@@ -61,6 +61,7 @@ from layernorm.lab.data.cloze_baselines import accuracy, best_trivial, most_freq
 from layernorm.lab.experiments.attentive_reader.model import (
     METHODS,
     AttentiveReader,
+    Reader,
     held_out,
     source,
 )
@@ -291,6 +292,11 @@ _STATEMENTS = (  # id, statement, favored arm, others, end of the name
 )
 
 
+def _network(options: ReaderOptions) -> Reader:
+    told = source(options)
+    return Reader(options, told.vocabulary, told.longest)
+
+
 def _row(favored: str, other: str, of: str, claim: Said | None = None) -> Comparison:
     metric, margin = _OF[of]
     name = f"{favored} - {other}{of and ', '}{of}"
@@ -379,5 +385,6 @@ EXPERIMENT = Experiment(
         shown="{hidden} units, batches of {batch_size}, dropout {dropout:g}, word vectors that "
         "start with standard deviation {embedding_std:g}",
         rows=_PRIMARY,
+        network=_network,
     ),
 )

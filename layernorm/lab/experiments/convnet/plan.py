@@ -53,7 +53,7 @@ from layernorm.lab.experiments.contrasts import (
     less,
     minus,
 )
-from layernorm.lab.experiments.convnet.model import METHODS
+from layernorm.lab.experiments.convnet.model import METHODS, build
 from layernorm.lab.experiments.convnet.task import ConvNet, splits
 from layernorm.lab.experiments.experiment import TWO_STAGES, Experiment, Original, Profile
 from layernorm.lab.experiments.options import Count, Options
@@ -316,5 +316,7 @@ EXPERIMENT = Experiment(
         shown="four convolutions of {channels[0]}, {channels[1]}, {channels[2]} and {channels[3]} "
         "channels, batches of {batch_size}",
         rows=("batch - layer", "layer - none", "layer - rescaled"),
+        network=lambda options: build(options, 28 * 28),
+        parameters="not said",
     ),
 )

@@ -59,7 +59,7 @@ from layernorm.lab.experiments.contrasts import (
     less,
     within,
 )
-from layernorm.lab.experiments.draw.model import METHODS, Drawer
+from layernorm.lab.experiments.draw.model import METHODS, Draw, Drawer
 from layernorm.lab.experiments.experiment import TUNING_SEED, Experiment, Original, Profile
 from layernorm.lab.experiments.options import Count, Options, Positive
 
@@ -271,5 +271,6 @@ EXPERIMENT = Experiment(
             *("layer - none, updates to the level, less 60%", "layer - none, end"),
             *("layer - none", "layer - rescaled"),
         ),
+        network=lambda options: Draw(options, 28),
     ),
 )

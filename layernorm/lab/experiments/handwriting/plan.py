@@ -55,7 +55,7 @@ from layernorm.lab.experiments.contrasts import (
     minus,
 )
 from layernorm.lab.experiments.experiment import Experiment, Original, Profile
-from layernorm.lab.experiments.handwriting.model import METHODS, Handwriting, parts
+from layernorm.lab.experiments.handwriting.model import METHODS, Handwriting, build, parts
 from layernorm.lab.experiments.options import Count, Options, Positive
 
 
@@ -306,5 +306,6 @@ EXPERIMENT = Experiment(
             "long - short, layer - none",
             "batch 8 - batch 32, layer - none",
         ),
+        network=build,
     ),
 )

@@ -43,7 +43,7 @@ from layernorm.lab.data import DATASETS
 from layernorm.lab.experiments.contrasts import Comparisons
 from layernorm.lab.experiments.experiment import TWO_STAGES, Experiment, Original, Profile
 from layernorm.lab.experiments.mnist.comparisons import COMPARISONS, PRIMARY, figure_6, named
-from layernorm.lab.experiments.mnist.model import Mnist
+from layernorm.lab.experiments.mnist.model import Mnist, build
 from layernorm.lab.experiments.options import Count, Options, Positive
 
 
@@ -196,5 +196,6 @@ EXPERIMENT = Experiment(
         result="figure 6: curves, without numbers or intervals",
         shown="784-{hidden[0]}-{hidden[1]}-10, {activation}, Adam, batches of 128, 4 and 1",
         rows=PRIMARY,
+        network=lambda options: build(options, 28 * 28),
     ),
 )

@@ -60,7 +60,11 @@ from layernorm.lab.experiments.experiment import Experiment, Original, Profile
 from layernorm.lab.experiments.options import Count, Options, Positive
 from layernorm.lab.experiments.order_embeddings.data import content
 from layernorm.lab.experiments.order_embeddings.level import SELECT, level
-from layernorm.lab.experiments.order_embeddings.model import METHODS, OrderEmbeddings
+from layernorm.lab.experiments.order_embeddings.model import (
+    METHODS,
+    OrderEmbedding,
+    OrderEmbeddings,
+)
 from layernorm.lab.experiments.order_embeddings.ranking import KS
 
 if TYPE_CHECKING:
@@ -265,5 +269,7 @@ EXPERIMENT = Experiment(
         shown="{hidden} units, words of {embedding} numbers, batches of {batch_size}, margin "
         "{margin:g}",
         rows=tuple(row.name for row in _PRIMARY),
+        network=lambda options: OrderEmbedding(options, 0, 4 * options.units),
+        counted="counted in our code, without word vectors",
     ),
 )

@@ -48,7 +48,7 @@ from layernorm.lab.analysis.curves import over_seconds
 from layernorm.lab.experiments.contrasts import Comparison, Comparisons, Gate, Margin, Said, less
 from layernorm.lab.experiments.experiment import Experiment, Original, Profile
 from layernorm.lab.experiments.options import Count, Options, Positive
-from layernorm.lab.experiments.skip_thoughts.model import METHODS, Reading, read
+from layernorm.lab.experiments.skip_thoughts.model import METHODS, Reading, SkipThoughts, read
 
 
 class SkipOptions(Options):
@@ -236,5 +236,6 @@ EXPERIMENT = Experiment(
             "layer - none, end",
             "layer - rescaled, end",
         ),
+        network=SkipThoughts,
     ),
 )

@@ -34,8 +34,7 @@ def plan() -> Experiment:
         "after them it is. Sun et al. (2025): LayerNorm scaling makes a deep network better.",
         data="Xiong: translations (IWSLT14, WMT14) and the text of BERT",
         ours="eight novels of Project Gutenberg",
-        setup="Xiong: translation models and BERT; Sun: language models of 130 million to 7 "
-        "billion parameters",
+        setup="Xiong: translation models and BERT; Sun: language models",
         updates="not said in the abstracts",
         seeds="not said in the abstracts",
         result="Xiong: without warm-up, results comparable with the baselines' in less time. Sun: "
@@ -43,6 +42,8 @@ def plan() -> Experiment:
         shown="{depth} blocks of {hidden} units, {heads} heads, {context} characters of context, "
         "batches of {batch_size}",
         rows=tuple(row.name for row in experiment.comparisons.rows if row.family == "primary"),
+        network=Transformer,
+        parameters="Sun: 130 million to 7 billion",
         by="Xiong and others, Sun and others",
     )
     question = "Where should a transformer normalize, and is it the norm or the scale of the start?"

@@ -45,7 +45,7 @@ def plan() -> Experiment:
         "Verma (2026): better with little text, worse with much.",
         data="Verma: text of 1 to 118 million tokens",
         ours="eight novels of Project Gutenberg, 10,000 or 3.7 million characters",
-        setup="Verma: GPT-2 of 64 million to 3.78 billion parameters",
+        setup="Verma: GPT-2",
         updates="not said in the abstract",
         seeds="not said in the abstract",
         result="Verma, 64 million parameters: validation loss 27.3% lower with 1 million tokens, "
@@ -53,6 +53,8 @@ def plan() -> Experiment:
         shown="{depth} blocks of {hidden} units, {heads} heads, {context} characters of context, "
         "batches of {batch_size}",
         rows=tuple(row.name for row in ON_DATA.rows if row.family == "primary"),
+        network=Transformer,
+        parameters="Verma: 64 million to 3.78 billion",
         by="Zhu and others, Verma",
     )
     question = "Can a curve stand in for a transformer's norms, with little text and with much?"
