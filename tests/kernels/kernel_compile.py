@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 
-from layernorm.kernels import launch
+from layernorm.kernels import launch, rows
 from layernorm.lab.analysis.compiled import (
     LONG,
     TYPES,
@@ -24,6 +24,7 @@ from layernorm.lab.analysis.compiled import (
     backward,
     compiled,
     forward,
+    itemsize,
     room,
 )
 from layernorm.recurrent.gpu import gru_kernels, lstm_kernels, persistent, persistent_kernels
@@ -41,7 +42,7 @@ CASES = [
     *((d, n, "bf16", 90, True) for d in (forward, backward) for n in WIDTHS),
     *((d, n, "fp32", 90, False) for d in (forward, backward) for n in (1024, 16384)),
     *((d, 1024, "bf16", arch, True) for d in (forward, backward) for arch in (75, 80, 89, 100)),
-    *((d, 16384, "bf16", arch, True) for d in (forward, backward) for arch in (75, 89)),
+    *((d, 16384, "bf16", arch, True) for d in (forward, backward) for arch in (75, 80, 89, 100)),
     *((d, n, "bf16", 90, True, True) for d in (forward, backward) for n in (1024, 4096, 16384)),
     (forward, 65536, "fp16", 90, True),
     (backward, 65536, "fp32", 90, True),
@@ -54,6 +55,28 @@ def name(case: tuple) -> str:
     norm = "layer" if centered else "rms"
     norm += " residual" if residual else ""
     return f"{direction.__name__} {width} {kind} sm_{arch} {norm}"
+
+
+def means(arch: int) -> dict:
+    """The sums of rows longer than a block, backward."""
+    width, kind = 65536, "bf16"
+    cut = launch.tile(width, "backward", itemsize(kind))
+    acc = accumulator(kind)
+    pointers = dict.fromkeys(("dy", "x", "weight"), kind)
+    pointers |= dict.fromkeys(("mean", "rstd", "along", "plain"), acc)
+    return compiled(
+        rows.gradient_means, arch, launch.options(cut, "backward", itemsize(kind)), pointers,
+        ACC=getattr(tl, LONG[acc]), ROWS=cut.rows, BLOCK=cut.block, UNIT=launch.unit(width),
+    )  # fmt: skip
+
+
+def total(arch: int) -> dict:
+    """The sums over programs, for gain and bias."""
+    pointers = dict.fromkeys(("partial", "first", "second"), "fp32")
+    return compiled(
+        rows.add_up, arch, {"num_warps": 8}, pointers,
+        ACC=tl.float32, ROWS=launch.PARTIAL_ROWS, BLOCK=launch.COLUMNS,
+    )  # fmt: skip
 
 
 def step(direction: str, form: str, units: int, kind: str, arch: int = 90) -> dict:
@@ -134,7 +157,10 @@ STEPS = {
         ("paper", 1000, "bf16"),
         ("paper", 1024, "fp32"),
         ("gru", 1024, "bf16"),
+        ("paper", 4096, "bf16"),
+        ("joint", 4096, "bf16"),
         ("per_gate", 4096, "bf16"),
+        ("gru", 4096, "bf16"),
         ("cell_only", 64, "fp16"),
     )
 }
@@ -152,4 +178,7 @@ if __name__ == "__main__":
     steps = {name: step(*case) for name, case in STEPS.items()}
     steps |= {"sums bf16": sums("bf16")}
     loops = {name: loop(*case) for name, case in LOOPS.items()}
-    json.dump({"norms": norms, "steps": steps, "loops": loops}, sys.stdout)
+    sums_of_norms = {f"means sm_{arch}": means(arch) for arch in (75, 80, 89, 90, 100)}
+    sums_of_norms |= {f"total sm_{arch}": total(arch) for arch in (75, 80, 89, 90, 100)}
+    found = {"norms": norms, "sums": sums_of_norms, "steps": steps, "loops": loops}
+    json.dump(found, sys.stdout)

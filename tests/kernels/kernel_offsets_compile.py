@@ -5,7 +5,14 @@ import json
 import re
 import sys
 
-from kernel_compile import elsewhere, loop, step, sums  # first: it turns the interpreter off
+from kernel_compile import (
+    elsewhere,
+    loop,
+    means,
+    step,
+    sums,
+    total,
+)  # first: it turns the interpreter off
 
 from layernorm.lab.analysis.compiled import backward, forward
 
@@ -16,10 +23,10 @@ CASES = {
 } | {
     f"{make.__name__} {direction} {form}": (make, direction, form, 128, "bf16")
     for make in (step, loop)
-    for form in ("paper", "gru")
+    for form in ("paper", "joint", "per_gate", "gru")
     for direction in ("forward", "backward")
 }
-CASES["sums"] = (sums, "bf16")
+CASES |= {"sums": (sums, "bf16"), "means": (means, 90), "total": (total, 90)}
 LINE = re.compile(r"\s+(%\w+) = tt\.(\w+) (%\w+).*?(i\d+)?>*(?: loc\(.*)?")
 
 

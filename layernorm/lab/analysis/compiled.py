@@ -18,13 +18,21 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import torch
 
+if TYPE_CHECKING:
+    import pandas
+
 # Of a GPU's data sheet, by compute capability: warps and kilobytes that a multiprocessor holds.
 LIMITS = {75: (32, 64), 80: (64, 164), 86: (48, 100), 89: (48, 100), 90: (64, 228), 100: (64, 228)}
+
+# Of an H200: its memory's bytes a second, multiprocessors, cycles a second under load, instructions
+# that a multiprocessor issues in a cycle, for one thread each.
+MEMORY, COUNT, CLOCK, ISSUED = 4.8e12, 132, 1.755e9, 128
+PACES = ("bytes, µs", "issue, µs")
 
 ANY = ("rows", "count", "at", "following", "going", "begin", "end", "steps")  # not of 16s
 
@@ -46,6 +54,20 @@ def norms(direction: str, widths: Sequence[int], kind: str = "bf16", arch: int =
     if done.returncode:
         raise RuntimeError(f"the kernels did not compile: {done.stderr.strip()[-1000:]}")
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def frame(widths: Sequence[int], count: int, kind: str = "bf16") -> pandas.DataFrame:
+    """Both directions of a norm at each width: loads, registers, programs of a multiprocessor, and
+    the least time of so many rows on an H200, by `paces`."""
+    import pandas
+
+    columns = ["direction", "width", "wide loads", "narrow loads", "warps", "registers", "programs"]
+    lines = [
+        {"direction": direction, **one, **paces(one, direction, count, kind)}
+        for direction in ("forward", "backward")
+        for one in (norms(direction, widths, kind) if widths else [])
+    ]
+    return pandas.DataFrame(lines, columns=[*columns, *PACES]).round(1)
 
 
 def compiled(
@@ -100,6 +122,22 @@ def compiled(
         "asynchronous": "cp.async" in ptx,
         "waits": len(re.findall(r"ld\.global\.gpu\.acquire", ptx)),
     }
+
+
+def paces(found: dict, direction: str, count: int, kind: str = "bf16") -> dict[str, float]:
+    """Return the µs that an H200 takes at least for rows of a norm: to move each number once, at
+    its data sheet's speed, and to issue the instructions.
+
+    Args:
+        found: the norm compiled for 9.0, as `norms` tells it, of a width that stays on chip.
+        direction: forward, where an element is read and written, or backward, which reads two.
+        count: of rows.
+        kind: the type, as in `norms`.
+    """
+    elements = count * found["width"]
+    trips = {"forward": 2, "backward": 3}[direction]
+    moved, issued = trips * itemsize(kind) / MEMORY, found["each"] / (COUNT * ISSUED * CLOCK)
+    return dict(zip(PACES, (1e6 * elements * moved, 1e6 * elements * issued), strict=True))
 
 
 def in_a_tile(sass: str) -> int:

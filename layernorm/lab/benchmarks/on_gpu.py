@@ -17,7 +17,7 @@ from layernorm.lab.benchmarks.measure.table import Table, microseconds, ratio, s
 from layernorm.lab.benchmarks.norms.implementations import OURS
 from layernorm.lab.benchmarks.recurrent.subjects import BASELINE
 
-OPERATIONS = ("layer", "rms", "residual")
+OPERATIONS = ("layer", "layer_graph", "rms", "residual")  # a graph: without launches
 SHARED = ("device", "dtype", "T,B,I,H")  # columns that are told once if they have one value
 NORMS = ("device", "operation", "mode", "dtype", "by", "shapes", "of a copy's speed", "µs, host")
 LAYERS = ("device", "layer", "mode", "dtype", "T,B,I,H", "by", "ms", "ratio to cuDNN [95%]")

@@ -21,7 +21,7 @@ from layernorm.lab.records import published
 
 GPU = "Synthetic GPU, made up by a test"
 # Steps, as far as tables need them.
-SOME = ("layer", "recurrent", "updates", "residual", "choice", "layers")
+SOME = ("layer", "recurrent", "updates", "replayed", "residual", "choice", "layers")
 CLAIMS = ("slower-per-update/gpu", "no-significant-cost-per-step/recurrent_gpu",
           "moments-slower-than-products/gpu")  # fmt: skip
 
@@ -75,7 +75,7 @@ def test_tables_have_a_place_for_every_kind_of_result(synthetic):
     norms, layers = on_gpu.norms(), on_gpu.layers()
     assert norms.title.startswith(f"measured by us; {GPU}")
     told = norms.frame()
-    assert set(told["operation"]) == {"layer", "rms", "residual"}
+    assert set(told["operation"]) == {"layer", "layer_graph", "rms", "residual"}
     assert set(told["of a copy's speed"]) == {"90% 90% 90%"}
     assert set(told["µs, host"]) == {"4"}
     assert {("LSTM", "cuDNN"), ("GRU", "fused")} <= set(layers.frame("layer", "by").index)
