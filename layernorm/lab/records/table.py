@@ -156,7 +156,8 @@ def staleness_banner(source: str | pandas.DataFrame, profile: str | None = None)
         return f"Records cannot be read: {error}."
     if not changed:
         return ""
+    names = sorted({name for roots in changed for name in roots.split(", ")})
     return (
         f"{len(changed)} of {len(found)} runs were made before the code they depend on changed "
-        f"(from {'; '.join(sorted(set(changed)))})."
+        f"(from {', '.join(names)})."
     )
