@@ -138,8 +138,8 @@ def ln_rnn_gradients_explode_and_vanish() -> Finding:
     "tanh RNN grow: by ½ log(g² E[f'²]/E[f²]) per step, where f and f' are taken at g times a "
     "standard normal number. In a wide layer there is no gain for which they shrink.",
     rule="the mean of the largest exponents. Refuted unless it is within 0.01 of the formula at "
-    "gain 1 (6 networks of 1024 units, W_hh of independent normal entries), within 0.02 at gain 3 "
-    "(512 units, 8 networks each with normal and uniform entries, signs, normal ones plus 1/√H, "
+    "gain 1 (12 networks of 1024 units, W_hh of independent normal entries), within 0.02 at gain 3 "
+    "(512 units, 16 networks each with normal and uniform entries, signs, normal ones plus 1/√H, "
     "and times 1e6), at gain 1 nearer to it than at 48 units (finite widths lie below it by a "
     "multiple of 1/H), and the formula is not negative (to 1e-12) for 100 gains from 0.01 to 10; "
     "held if it is within 0.02 for symmetric W_hh, Cauchy entries, three entries a row, none in "
@@ -158,9 +158,9 @@ def gain_sets_the_exponent() -> Finding:
 
     few = {
         f"H = {n}": course("ln-tanh", 100, drive=0.0, units=n, nets=nets).exponents
-        for n, nets in ((3, 20), (UNITS, 20), (1024, 6))
+        for n, nets in ((3, 20), (UNITS, 20), (1024, 12))
     }
-    inside = independent(512, 8)
+    inside = independent(512, 16)
     normal, two = inside["normal"], inside["normal"][:2]
     inside |= {"plus 1/√H": normal + 512**-0.5, "times 1e6": 1e6 * normal}
     outside = {
