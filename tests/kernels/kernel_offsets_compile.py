@@ -5,14 +5,8 @@ import json
 import re
 import sys
 
-from kernel_compile import (
-    elsewhere,
-    loop,
-    means,
-    step,
-    sums,
-    total,
-)  # first: it turns the interpreter off
+# First: it turns the interpreter off.
+from kernel_compile import elsewhere, loop, means, step, sums, total
 
 from layernorm.lab.analysis.compiled import backward, forward
 
