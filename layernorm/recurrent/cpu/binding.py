@@ -49,9 +49,11 @@ def call(
     Raises: TypeError for other numbers than float32 and float64; ValueError for shapes that do not
     fit; RuntimeError without the library, or where the system gives no more threads; MemoryError.
     """
-    for gain, bias in (("gain_x", "bias_x"), ("gain_h", "bias_h")):
-        if (inputs[gain] is None) != (inputs[bias] is None):
-            raise TypeError(f"{gain} and {bias} must both be tensors or both be None")
+    together = [(f"gain_{of}", f"bias_{of}") for of in "xhc"]
+    together += [("gain_x", "gain_h")] if blocks == 3 else []  # the GRU has all norms or none
+    for one, other in together:
+        if (inputs.get(one) is None) != (inputs.get(other) is None):
+            raise TypeError(f"{one} and {other} must both be tensors or both be None")
     if not numbers["eps"] >= 0:
         raise ValueError(f"eps must be non-negative, for instance 1e-5, got {numbers['eps']}")
     x, h0 = inputs["x"], inputs["h0"]

@@ -1,5 +1,8 @@
 """The fused path as torch operators: `layernorm::lstm`, `layernorm::gru` and their gradients.
 
+Where the gains and biases of a norm are None, nothing is normalized there (`layernorm bench
+recurrent` times that form; a layer always has its norms).
+
 Registered, they pass through `torch.compile` and `torch.export` as they are. A forward operator
 also returns what its gradient needs, as one tensor: per row the normalized summed inputs (where
 there are none, the gates), for the LSTM the new cell before its norm, and the norms' scales; at the
@@ -128,8 +131,8 @@ def _gru_numbers(eps: float, reverse: bool, threads: int) -> dict:
 def compute_lstm(
     x: Tensor, h0: Tensor, c0: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor | None,
     gain_x: Tensor | None, bias_x: Tensor | None, gain_h: Tensor | None, bias_h: Tensor | None,
-    gain_c: Tensor, bias_c: Tensor, batch_sizes: Tensor | None, eps: float, variant: str,
-    reverse: bool, keep: bool,
+    gain_c: Tensor | None, bias_c: Tensor | None, batch_sizes: Tensor | None, eps: float,
+    variant: str, reverse: bool, keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """y, h_n, c_n, and what the backward pass needs (empty unless `keep`)."""
     rows, units = x.shape[0], h0.shape[1]
@@ -167,8 +170,8 @@ def compute_lstm_backward(
     dy: Tensor | None, dh_n: Tensor | None, dc_n: Tensor | None, y: Tensor, kept: Tensor,
     x: Tensor, h0: Tensor, c0: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor | None,
     gain_x: Tensor | None, bias_x: Tensor | None, gain_h: Tensor | None, bias_h: Tensor | None,
-    gain_c: Tensor, bias_c: Tensor, batch_sizes: Tensor | None, eps: float, variant: str,
-    reverse: bool, needs_dx: bool,
+    gain_c: Tensor | None, bias_c: Tensor | None, batch_sizes: Tensor | None, eps: float,
+    variant: str, reverse: bool, needs_dx: bool,
 ) -> list[Tensor]:  # fmt: skip
     """Gradients of x (empty unless `needs_dx`), h0, c0, w_ih, w_hh, bias, gain_x, gain_h, gain_c,
     bias_c (of a norm that is not there: empty), bias_x, bias_h."""
@@ -197,7 +200,8 @@ def _lstm_gradients(x, h0, c0, w_ih, w_hh, gain_x, gain_h, gain_c, needs_dx) -> 
         "dw_ih": w_ih.shape, "dw_hh": w_hh.shape, "dbias": w_ih.shape[:1],
         "dgain_x": absent if gain_x is None else gain_x.shape,
         "dgain_h": absent if gain_h is None else gain_h.shape,
-        "dgain_c": gain_c.shape, "dbias_c": gain_c.shape,
+        "dgain_c": absent if gain_c is None else gain_c.shape,
+        "dbias_c": absent if gain_c is None else gain_c.shape,
     }  # fmt: skip
     return {name: x.new_empty(shape) for name, shape in shapes.items()}
 
@@ -260,9 +264,9 @@ lstm = partial(_apply, LSTM)
 
 
 def compute_gru(
-    x: Tensor, h0: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor | None, gain_x: Tensor,
-    bias_x: Tensor, gain_h: Tensor, bias_h: Tensor, batch_sizes: Tensor | None, eps: float,
-    reverse: bool, keep: bool,
+    x: Tensor, h0: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor | None,
+    gain_x: Tensor | None, bias_x: Tensor | None, gain_h: Tensor | None, bias_h: Tensor | None,
+    batch_sizes: Tensor | None, eps: float, reverse: bool, keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """y, h_n, and what the backward pass needs (empty unless `keep`)."""
     rows, units = x.shape[0], h0.shape[1]
@@ -292,13 +296,13 @@ def _(x, h0, w_ih, *others):
 
 def compute_gru_backward(
     dy: Tensor | None, dh_n: Tensor | None, y: Tensor, kept: Tensor, x: Tensor, h0: Tensor,
-    w_ih: Tensor, w_hh: Tensor, bias: Tensor | None, gain_x: Tensor, bias_x: Tensor,
-    gain_h: Tensor, bias_h: Tensor, batch_sizes: Tensor | None, eps: float, reverse: bool,
-    needs_dx: bool,
+    w_ih: Tensor, w_hh: Tensor, bias: Tensor | None, gain_x: Tensor | None,
+    bias_x: Tensor | None, gain_h: Tensor | None, bias_h: Tensor | None,
+    batch_sizes: Tensor | None, eps: float, reverse: bool, needs_dx: bool,
 ) -> list[Tensor]:  # fmt: skip
-    """Gradients of x (empty unless `needs_dx`), h0, w_ih, w_hh, bias, bias_h, gain_x, gain_h,
-    bias_x."""
-    gradients = _gru_gradients(x, h0, w_ih, w_hh, needs_dx)
+    """Gradients of x (empty unless `needs_dx`), h0, w_ih, w_hh, bias, bias_h, gain_x, gain_h
+    (of norms that are not there: empty), bias_x."""
+    gradients = _gru_gradients(x, h0, w_ih, w_hh, gain_x is not None, needs_dx)
     if x.shape[0] == 0:
         for name, gradient in gradients.items():
             carried = dh_n if name == "dh0" else None
@@ -315,12 +319,13 @@ def compute_gru_backward(
     return _with_copies(gradients, 1)
 
 
-def _gru_gradients(x, h0, w_ih, w_hh, needs_dx) -> dict[str, Tensor]:
+def _gru_gradients(x, h0, w_ih, w_hh, normed, needs_dx) -> dict[str, Tensor]:
     per_gate = w_ih.shape[:1]
+    of_gains = per_gate if normed else (0,)
     shapes = {
         "dx": x.shape if needs_dx else (0,), "dh0": h0.shape, "dw_ih": w_ih.shape,
-        "dw_hh": w_hh.shape, "dbias": per_gate, "dbias_n": per_gate, "dgain_x": per_gate,
-        "dgain_h": per_gate,
+        "dw_hh": w_hh.shape, "dbias": per_gate, "dbias_n": per_gate, "dgain_x": of_gains,
+        "dgain_h": of_gains,
     }  # fmt: skip
     return {name: x.new_empty(shape) for name, shape in shapes.items()}
 
@@ -329,8 +334,8 @@ _gru_backward = registered("gru_backward", compute_gru_backward, "cpu")
 
 
 @_gru_backward.register_fake
-def _(dy, dh_n, y, kept, x, h0, w_ih, w_hh, *others):
-    return _with_copies(_gru_gradients(x, h0, w_ih, w_hh, others[-1]), 1)
+def _(dy, dh_n, y, kept, x, h0, w_ih, w_hh, bias, gain_x, *others):
+    return _with_copies(_gru_gradients(x, h0, w_ih, w_hh, gain_x is not None, others[-1]), 1)
 
 
 def _gru_setup(ctx, inputs, output) -> None:
@@ -345,9 +350,10 @@ def _gru_gradient(ctx, backward, needs_dx: bool, dy, dh_n, _):
     dx, dh0, dw_ih, dw_hh, dbias, dbias_h, dgain_x, dgain_h, dbias_x = backward(
         dy, dh_n, *saved, *ctx.rest, needs_dx
     )
-    of_bias = None if saved[6] is None else dbias
-    of_x = dx if needs_dx else None
-    return (of_x, dh0, dw_ih, dw_hh, of_bias, dgain_x, dbias_x, dgain_h, dbias_h, *[None] * 4)
+    of = [dx if needs_dx else None, dh0, dw_ih, dw_hh]
+    of += [dbias, dgain_x, dbias_x, dgain_h, dbias_h, None]
+    has = [t is not None for t in saved[2:]]
+    return *(g if there else None for g, there in zip(of, has, strict=True)), None, None, None
 
 
 def _gru_again(ctx, wanted, gradients):

@@ -87,7 +87,7 @@ def test_a_changed_epsilon_makes_those_stale_that_computed_with_it(copy, runs):
     compared = {what[2:] for what in stale if what[0] == "bench_recurrent"}
     fresh = {what[2:] for what in runs if what[0] == "bench_recurrent"}
     assert {("definition", "lstm"), ("torch", "lstm")} <= fresh
-    normalized = ("ours", "fused", "persistent", "definition", "loop", "script", "no gate norms")
+    normalized = ("ours", "fused", "persistent", "definition", "loop", "script")
     assert compared == {(arm, kind) for arm, kind in fresh if arm in normalized}
     trained = {what[1:3] for what in stale if what[0] == "bench_training"}
     assert ("layer", "layer/torch") in trained
@@ -116,7 +116,7 @@ def test_changed_cpp_makes_those_stale_that_could_use_it(copy, runs):
     stale = copy.stale()
     for name in RECURRENT:
         assert of(stale, name) == {(name, "layer")}
-    ours = {"ours", "fused", "persistent", "definition", "no gate norms"}  # one class of layers
+    ours = {"ours", "fused", "persistent", "definition", "no norms"}  # one class of layers
     recorded = {what[2] for what in runs if what[0] == "bench_recurrent"}
     compared = {what[2] for what in stale if what[0] == "bench_recurrent"}
     assert compared == ours & recorded

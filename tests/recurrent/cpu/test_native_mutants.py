@@ -27,8 +27,8 @@ MUTANTS = {
         "m.of_h[(r ? r - 1 : 0) * a.groups + q] = moments",
     ),
     "a panel's last columns are not written": (
-        "lstm", "paper", "gemm.h", "store(to, sum[r][v] + old, count);",
-        "store(to, sum[r][v] + old, count < kLanes<T> ? count - 1 : count);",
+        "lstm", "paper", "gemm.h", ": sum[r][v], count);",
+        ": sum[r][v], count < kLanes<T> ? count - 1 : count);",
     ),
     "moments of a team are averaged without their distance": (
         "gru", "paper", "norm.h", " + T(count(k)) * off * off", "",
@@ -86,6 +86,12 @@ MUTANTS = {
     ),
     "a tile's copied columns are those of the first tile": (
         "gru", "paper", "gemm.h", "const T* from = a + begin;", "const T* from = a;",
+    ),
+    "sums replace what they are added to": (
+        "lstm", "paper", "gemm.h", "sum[r][v] + load(to, count)", "sum[r][v]",
+    ),
+    "a tile's last column is not copied": (
+        "gru", "paper", "gemm.h", "kCopied * sizeof(T));", "(rows - 1) * sizeof(T));",
     ),
     "a squad's sums are left out": (
         "lstm", "paper", "sequence.h", "all[j] += other.all[j];", "all[j] += 0 * other.all[j];",

@@ -29,19 +29,6 @@ def ln_lstm(x: Tensor, weight_ih_l0, weight_hh_l0, bias_ih_l0, **norms: Tensor) 
     return torch.stack(outputs)
 
 
-def cell_lstm(x: Tensor, weight_ih_l0, weight_hh_l0, bias_ih_l0, **norms: Tensor) -> Tensor:
-    """The LSTM whose cell alone is normalized, on its way out, eqs. (29)-(31)."""
-    h = c = x.new_zeros(x.shape[1], weight_hh_l0.shape[1])
-    pair = norms["ln_c_weight_l0"], norms["ln_c_bias_l0"]
-    outputs = []
-    for x_t in x:
-        i, f, g, o = (x_t @ weight_ih_l0.T + h @ weight_hh_l0.T + bias_ih_l0).chunk(4, dim=-1)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        h = torch.sigmoid(o) * torch.tanh(functional.layer_norm(c, c.shape[-1:], *pair))
-        outputs.append(h)
-    return torch.stack(outputs)
-
-
 def ln_gru(x: Tensor, weight_ih_l0, weight_hh_l0, bias_ih_l0, **norms: Tensor) -> Tensor:
     """LN-GRU, eqs. (26)-(28), z as in torch: `functional.ln_gru_step`, T times."""
     h = x.new_zeros(x.shape[1], weight_hh_l0.shape[1])

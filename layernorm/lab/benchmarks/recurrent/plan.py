@@ -16,8 +16,6 @@ from layernorm.lab.benchmarks.recurrent.subjects import (
     KINDS,
     ON_GPU,
     PERSISTENT,
-    SUBJECTS,
-    WITHOUT,
 )
 
 SHAPES: tuple[Shape, ...] = (  # T steps, B sequences, I inputs, H units
@@ -54,8 +52,7 @@ def plan(
     profile: str | None = None,
     processes: int = 10,
 ) -> Plan:
-    """The cases that these words describe; None: all shapes, all subjects, torch's threads. A
-    subject that a kind does not have is left out of its cases.
+    """The cases that these words describe; None: all shapes, all subjects, torch's threads.
 
     With huge pages besides ordinary ones, the second time is for ours and torch's alone; memory is
     that of ours and torch's in training without huge pages.
@@ -65,7 +62,7 @@ def plan(
     """
     one_of("kind", kind, [*KINDS, "both"])
     one_of("mode", mode, [*MODES, "both"])
-    known = tuple(name for name in (*ON_CPU, WITHOUT) if name not in peers.MODULES)  # no GPU here
+    known = tuple(name for name in ON_CPU if name not in peers.MODULES)  # no GPU here
     names = some_of("subjects", subjects, known, known)
     one_of("huge-pages", huge_pages, ["off", "on", "both"])
     settings = {"off": (False,), "on": (True,), "both": (False, True)}[huge_pages]
@@ -73,7 +70,7 @@ def plan(
     cases = tuple(
         RecurrentCase(
             one_kind, shape, mode=one_mode, profile=profile, rounds=rounds, processes=processes,
-            implementations=tuple(n for n in names if n in (PAIR if again else SUBJECTS[one_kind])),
+            implementations=tuple(n for n in names if not again or n in PAIR),
             threads=threads or torch.get_num_threads(), huge_pages=pages,
             with_memory=with_memory and not pages,
         )

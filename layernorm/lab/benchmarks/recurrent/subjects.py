@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from layernorm.lab.benchmarks.recurrent import loops, peers
-from layernorm.recurrent import LayerNormGRU, LayerNormLSTM
+from layernorm.recurrent import LayerNormGRU, LayerNormLSTM, fused
 from layernorm.recurrent.gpu.choice import asked
 
-OURS, ON_GPU, BASELINE, WITHOUT = "ours", "fused", "torch", "no gate norms"
+OURS, ON_GPU, BASELINE, WITHOUT = "ours", "fused", "torch", "no norms"
 RECURRENT_GAIN = 0.5  # see `fill`
 
 
@@ -31,6 +31,32 @@ class Looped(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, None]:
         return self.loop(x, **self._parameters), None
+
+
+class WithoutNorms(nn.Module):
+    """Our C++ in its form without norms, one bias: x (T, B, I) -> (y (T, B, H), None)."""
+
+    def __init__(self, kind: str, input_size: int, units: int):
+        super().__init__()
+        gates = {"lstm": 4, "gru": 3}[kind]
+        self.kind, self.units = kind, units
+        self.weight_ih_l0 = nn.Parameter(torch.empty(gates * units, input_size))
+        self.weight_hh_l0 = nn.Parameter(torch.empty(gates * units, units))
+        self.bias_ih_l0 = nn.Parameter(torch.empty(gates * units))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        from layernorm.recurrent.cpu import operators  # registers itself with torch, in a second
+
+        steps, batch, inputs = x.shape
+        rows, zeros = x.reshape(steps * batch, inputs), x.new_zeros(batch, self.units)
+        weights = self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0
+        keep = fused.recorded((rows, *weights))
+        if self.kind == "lstm":
+            norms, form = [None] * 6, (0.0, "cell_only", False, keep)
+            y, *_ = operators.lstm(rows, zeros, zeros, *weights, *norms, None, *form)
+        else:
+            y, *_ = operators.gru(rows, zeros, *weights, *[None] * 4, None, 0.0, False, keep)
+        return y.view(steps, batch, self.units), None
 
 
 @dataclass(frozen=True)
@@ -62,16 +88,14 @@ _GRU = f"weight_ih weight_hh bias_ih {_NORMS}"
 _PLAIN = "weight_ih weight_hh bias_ih"
 # "loop" is what people write, "script" the same compiled by TorchScript, "plain loop" a loop
 # without norms, written alike, with one bias (the norms have their own): what the norms themselves
-# cost in a loop. "no gate norms" is our C++ without the norms over the gates, 8H of the 9H numbers
-# that it normalizes in a row and step; the norm of the cell stays, since the C++ has no form
-# without it, nor one of the GRU without norms.
+# cost in a loop. "no norms" is our C++ in its form without any: what they cost in the kernel.
 # Peers stand in the same table: a record depends on the row that it measured alone.
 SUBJECTS: dict[str, dict[str, Subject]] = {
     "lstm": {
         OURS: Subject(LayerNormLSTM, loops.ln_lstm),
         ON_GPU: Subject(partial(LayerNormLSTM, backend="fused"), loops.ln_lstm),
         BASELINE: Subject(nn.LSTM, loops.lstm, "none"),
-        WITHOUT: Subject(partial(LayerNormLSTM, variant="cell_only"), loops.cell_lstm),
+        WITHOUT: Subject(partial(WithoutNorms, "lstm"), loops.lstm, "none"),
         "loop": Subject(_looped(loops.written_lstm, 4, _CARRIED), loops.carried_lstm),
         "script": Subject(_looped(loops.written_lstm, 4, _CARRIED, True), loops.carried_lstm),
         "definition": Subject(partial(LayerNormLSTM, backend="reference"), loops.ln_lstm),
@@ -83,6 +107,7 @@ SUBJECTS: dict[str, dict[str, Subject]] = {
         OURS: Subject(LayerNormGRU, loops.ln_gru),
         ON_GPU: Subject(partial(LayerNormGRU, backend="fused"), loops.ln_gru),
         BASELINE: Subject(nn.GRU, loops.gru, "none"),
+        WITHOUT: Subject(partial(WithoutNorms, "gru"), loops.gru, "none"),
         "loop": Subject(_looped(loops.written_gru, 3, _GRU), loops.ln_gru),
         "script": Subject(_looped(loops.written_gru, 3, _GRU, True), loops.ln_gru),
         "definition": Subject(partial(LayerNormGRU, backend="reference"), loops.ln_gru),

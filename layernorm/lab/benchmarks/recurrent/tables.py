@@ -131,8 +131,8 @@ def verdict(rows: Sequence[Row]) -> str:
         f"correctness: {right} of {len(rows)} measurements passed the gate "
         "(their definitions in float64, before and after timing)",
         "functions: ours, definition and the GRU's loop and script are the paper's; the LSTM's "
-        "loop and script carry the normalized cell; torch and plain loop have no norms, ours as "
-        "'no gate norms' has the cell's alone",
+        "loop and script carry the normalized cell; torch, plain loop and 'no norms', our C++, "
+        "have none",
         f"ours: {', '.join(paths)}",
         f"machine: {here['cpu']}, {here['cpu_capability']}, torch {here['versions']['torch']}",
     ])  # fmt: skip

@@ -29,6 +29,13 @@ template <class T> inline Vector<T> load(const T* from) {
   std::memcpy(&v, from, sizeof v);
   return v;
 }
+// Of a vector that reaches beyond the end, only the first `count` numbers are read or written.
+template <class T> inline Vector<T> load(const T* from, int count) {
+  if (count >= kLanes<T>) return load(from);
+  Vector<T> v = {};
+  std::memcpy(&v, from, count * sizeof(T));
+  return v;
+}
 template <class T> inline void store(T* to, Vector<T> v, int count = kLanes<T>) {
   if (count >= kLanes<T>) std::memcpy(to, &v, sizeof v);
   else std::memcpy(to, &v, count * sizeof(T));

@@ -33,15 +33,15 @@ template <class T> struct SquadGradients {
   void lay_out(Scratch& scratch, int squad, bool one_term) {
     const int64_t wide = gates * a.units;
     dh = scratch.take<T>(team.sequences.size(squad) * a.units);
-    dh_sums = scratch.take<T>(rows * wide);
-    dx_sums = one_term ? dh_sums : scratch.take<T>(rows * wide);
+    dh_sums = scratch.take<T>(rows * wide + kCopied);
+    dx_sums = one_term ? dh_sums : scratch.take<T>(rows * wide + kCopied);
     dw_ih = squad ? scratch.take<T>(wide * a.inputs) : out<T>(a.dw_ih);
     dw_hh = squad ? scratch.take<T>(wide * a.units) : out<T>(a.dw_hh);
     w_ih = scratch.take<T>(wide * padded<T>(a.inputs));
     x = scratch.take<T>(rows * padded<T>(a.inputs));
     h = scratch.take<T>(rows * padded<T>(a.units));
     for (auto& pointers : found) pointers = scratch.take<const T*>(std::max(wide, rows));
-    for (auto& copy : copies) copy = scratch.take<T>(rows * kTileRows);
+    for (auto& copy : copies) copy = scratch.take<T>(rows * kCopied);
   }
 
   // Member i's part of what the squad reads; a barrier must follow. Once for the weights, once a

@@ -63,12 +63,18 @@ inline void pack_columns(T* packed, int64_t k, int64_t columns, Column column) {
   }
 }
 
-// Rows x Vectors sums kept in registers over the whole of k.
+// Rows x Vectors sums kept in registers over the whole of k: all loops over them are unrolled, since
+// the compiler keeps an array that it cannot see through in memory.
 template <class T, int Rows, int Vectors>
 void tile(Matrix<const T> a, const T* b, int64_t k, Matrix<T> c, int columns, bool add) {
-  Vector<T> sum[Rows][Vectors] = {};
+  Vector<T> sum[Rows][Vectors];
+#pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r)
-    for (int v = 0; v < Vectors; ++v) __builtin_prefetch(c.data + r * c.row + v * kLanes<T>, 1);
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) {
+      sum[r][v] = Vector<T>{};
+      __builtin_prefetch(c.data + r * c.row + v * kLanes<T>, 1);
+    }
   for (int64_t i = 0; i < k; ++i, b += Vectors * kLanes<T>) {
     Vector<T> row[Vectors];
 #pragma GCC unroll 8
@@ -83,13 +89,13 @@ void tile(Matrix<const T> a, const T* b, int64_t k, Matrix<T> c, int columns, bo
       for (int v = 0; v < Vectors; ++v) sum[r][v] += value * row[v];
     }
   }
+#pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 8
     for (int v = 0; v < Vectors; ++v) {
-      const int count = std::min(kLanes<T>, columns - v * kLanes<T>);
+      const int count = columns - v * kLanes<T>;
       T* to = c.data + r * c.row + v * kLanes<T>;
-      Vector<T> old = {};
-      if (add) std::memcpy(&old, to, count * sizeof(T));
-      store(to, sum[r][v] + old, count);
+      store(to, add ? sum[r][v] + load(to, count) : sum[r][v], count);
     }
 }
 
@@ -151,20 +157,22 @@ void multiply(Matrix<const T> a, int64_t m, const T* packed, int64_t k, Matrix<T
 }
 
 // C = Aᵀ · B, or C += Aᵀ · B: A has k rows, `stride` apart, of m columns. A tile's columns are
-// first copied to `copy` (kTileRows * k numbers): where they are, each row has them in another
-// cache line, and all of those would have to be fetched again for every panel.
+// first copied to `copy` (kCopied * k numbers): where they are, each row has them in another
+// cache line, and all of those would have to be fetched again for every panel. Always kCopied
+// numbers are copied, a move or two instead of a call of memcpy: A has so many behind its last.
+constexpr int kCopied = 8;
+static_assert(kTileRows <= kCopied, "a tile's columns are copied together");
+
 template <class T>
 void multiply_transposed(const T* a, int64_t stride, int64_t m, const T* packed, int64_t k,
                          Matrix<T> c, int64_t columns, bool add, T* copy) {
   const Panels<T> panels(columns);
   for_each_tile(m, [&](int64_t begin, int rows) {
     const T* from = a + begin;
-    if (rows == kTileRows)
-      for (int64_t i = 0; i < k; ++i) std::copy_n(from + i * stride, kTileRows, copy + i * kTileRows);
-    else
-      for (int64_t i = 0; i < k; ++i) std::copy_n(from + i * stride, rows, copy + i * kTileRows);
+    for (int64_t i = 0; i < k; ++i)
+      std::memcpy(copy + i * kCopied, from + i * stride, kCopied * sizeof(T));
     for (int64_t p = 0; p < panels.count; ++p)
-      multiply_tile<T>(rows, {copy, 1, kTileRows}, packed + panels.first(p) * k, k,
+      multiply_tile<T>(rows, {copy, 1, kCopied}, packed + panels.first(p) * k, k,
                        {c.data + begin * c.row + panels.first(p), c.row}, panels.width(p),
                        panels.valid(p), add);
   });

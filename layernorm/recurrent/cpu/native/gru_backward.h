@@ -69,7 +69,9 @@ template <class T> struct GruBackward : Backward<GruBackward<T>, T, GruBackwardM
       hn[j] = dn * reset;
       state[j] = grad * z;
     }
-    for (int q = 0; q < kGruNorms; ++q) {
+    if (!a.gain_h)
+      for (int64_t j = 0; j < 3 * n; ++j) m.dshift_x.step[j] += p[j], m.dshift_h.step[j] += ph[j];
+    for (int q = 0; q < kGruNorms && a.gain_h; ++q) {
       const int64_t i = kGruFrom[q] * n, each = kGruGates[q] * n, index = r * kGruNorms + q;
       T *of_x = m.dgain_x.step + i, *of_h = m.dgain_h.step + i;
       T *shift_x = m.dshift_x.step + i, *shift_h = m.dshift_h.step + i;
@@ -84,7 +86,11 @@ template <class T> struct GruBackward : Backward<GruBackward<T>, T, GruBackwardM
     const int64_t place = 3 * (at * H + team.first(k)), to = 3 * (row * H + team.first(k));
     const T* scales = in<T>(a.scales) + at * 2 * kGruNorms;
     const SquadGradients<T>& squad = squads[team.squad(k)];
-    for (int q = 0; q < kGruNorms; ++q) {
+    if (!a.gain_h) {
+      std::copy_n(m.p + r * 3 * n, 3 * n, squad.dx_sums + to);
+      std::copy_n(m.ph + r * 3 * n, 3 * n, squad.dh_sums + to);
+    }
+    for (int q = 0; q < kGruNorms && a.gain_h; ++q) {
       const int64_t index = r * kGruNorms + q;
       const auto of_x = sums(k, &Member::of_x, index, kGruGates[q]);
       const auto of_h = sums(k, &Member::of_h, index, kGruGates[q]);

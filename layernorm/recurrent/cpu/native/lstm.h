@@ -1,7 +1,7 @@
 // The layer-normalized LSTM over a sequence (paper, eqs. 20-22; layernorm.functional.ln_lstm_step):
 //   (i, f, g, o) = LN(W_x x) + LN(W_h h) + b,   c' = σ(f) c + σ(i) tanh(g),   h' = σ(o) tanh(LN(c'))
 // and its variants: one norm on the sum of both terms, a norm for each gate, no norm on the summed
-// inputs, the normalized cell as the state.
+// inputs, the normalized cell as the state; without gain_c, no norm of the cell.
 #pragma once
 #include "forward.h"
 
@@ -40,9 +40,9 @@ template <class T> struct LstmForward : Forward<LstmForward<T>, T, LstmMember<T>
     const int64_t wide = padded<T>(4 * team.size(k));
     T* v = members[k].v;
     for (int64_t r = first; r < last; ++r) measure(k, r, u + r * wide, v + r * wide);
-    barrier.wait();
+    barrier.wait();  // nobody reads h any more
     for (int64_t r = first; r < last; ++r) gates(k, r, offset + r, u + r * wide, v + r * wide);
-    barrier.wait();
+    if (a.gain_c) barrier.wait();
     for (int64_t r = first; r < last; ++r) output(k, r, offset + r);
     barrier.wait();
   }
@@ -94,13 +94,13 @@ template <class T> struct LstmForward : Forward<LstmForward<T>, T, LstmMember<T>
       o[j] = sigmoid(v[3 * n + j]);
       raw[j] = forget * c[j] + input * candidate;
     });
-    m.of_c[r] = moments(raw, n);
+    if (a.gain_c) m.of_c[r] = moments(raw, n);
   }
 
   void output(int k, int64_t r, int64_t at) {
     const Member& m = members[k];
     const int64_t n = team.size(k), first = team.first(k);
-    const auto s = scale(k, &Member::of_c, r, 1);
+    const auto s = a.gain_c ? scale(k, &Member::of_c, r, 1) : Scale<T>{};
     if (a.scales && team.leads(k)) {
       T* scales = out<T>(a.scales) + at * (2 * a.groups + 3) + 2 * a.groups;
       scales[0] = s.mean, scales[1] = s.error, scales[2] = s.inverse;

@@ -117,7 +117,7 @@ template <class T> struct LstmBackward : Backward<LstmBackward<T>, T, LstmBackwa
   void cell_and_gates(int k, int64_t r, int64_t at, int64_t before) {
     const Member& m = members[k];
     const int64_t n = team.size(k), first = team.first(k), H = a.units;
-    const auto s = sums(k, &Member::of_c, r, 1);
+    const auto s = a.gain_c ? sums(k, &Member::of_c, r, 1) : Sums<T>{};
     const Scale<T> of_c = cell_scale(at);
     const T* cell = in<T>(a.cell) + at * H + first;
     const int64_t sequence = squads[team.squad(k)].steps.sequence(r);

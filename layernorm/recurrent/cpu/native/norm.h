@@ -23,7 +23,7 @@ template <class T> inline Moments<T> moments(const T* a, int64_t n) {
 
 // What normalizes a row: its mean, the mean's error, and 1/sqrt(var + eps).
 template <class T> struct Scale {
-  T mean, error, inverse;
+  T mean = 0, error = 0, inverse = 1;  // of a row that is not normalized
   T operator()(T a) const { return (a - mean - error) * inverse; }
 };
 
@@ -65,14 +65,23 @@ inline void affine(T* to, const T* hat, const T* gain, const T* shift, int64_t n
   for (int64_t j = 0; j < n; ++j) to[j] = hat[j] * gain[j] + shift[j];
 }
 
+// Of a term without a norm: what the gradient needs to `kept`, and the shift added in place.
+template <class T> inline void keep(T* kept, T* a, const T* shift, int64_t n) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) {
+    kept[j] = a[j];
+    a[j] += shift[j];
+  }
+}
+
 // The two sums that a layer norm's backward pass needs, with dâ = gain · dy:
 //   da = inverse · (dâ − mean(dâ) − â mean(dâ â))
 template <class T> struct Sums {
-  T plain, along;
+  T plain = 0, along = 0;
 };
 
 template <class T, class Part> inline Sums<T> means(int members, int64_t total, Part part) {
-  Sums<T> s{0, 0};
+  Sums<T> s;
   for (int k = 0; k < members; ++k) s.plain += part(k).plain, s.along += part(k).along;
   return {s.plain / T(total), s.along / T(total)};
 }

@@ -56,14 +56,6 @@ def test_the_loops_with_norms_are_the_definitions():
     got = loops.carried_lstm(x, **p).flatten(0, 1)
     torch.testing.assert_close(got, carried, rtol=0, atol=1e-14)
     assert (carried - paper).abs().max() > 0.01
-    p = drawn(LayerNormLSTM(3, 5, variant="cell_only"))
-    w = definition.LSTMWeights(
-        p["weight_ih_l0"], p["weight_hh_l0"], p["bias_ih_l0"], None, None,
-        (p["ln_c_weight_l0"], p["ln_c_bias_l0"]),
-    )  # fmt: skip
-    cell, _, _ = definition.lstm(x.flatten(0, 1), None, zero, zero, w, variant="cell_only")
-    got = loops.cell_lstm(x, **p).flatten(0, 1)
-    torch.testing.assert_close(got, cell, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -81,14 +73,29 @@ def test_every_implementation_passes_the_gate_and_is_timed(kind, mode):
     assert path == "fused" or path.startswith('backend "fused" cannot compute this: ')
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_our_kernel_without_the_norms_of_the_gates_is_timed_for_the_lstm_alone(mode):
-    (row,) = quick(mode=mode, subjects=(WITHOUT,)).values()
-    assert (row.status, row.method) == ("measured", "layer")
-    with pytest.raises(ValueError, match="no gate norms"):
-        asked("gru", subjects=(WITHOUT,)).check()
-    kinds = {case.operation: WITHOUT in case.implementations for case in plan(huge_pages="off")}
-    assert kinds == {"lstm": True, "gru": False}
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("batch", "units"), [(5, 7), (3, 70), (33, 40)])
+@pytest.mark.parametrize(("kind", "loop"), [("lstm", loops.lstm), ("gru", loops.gru)])
+def test_the_form_without_norms_is_the_loop_without_norms(kind, loop, batch, units, threads):
+    """Outputs and every gradient, in teams that divide units and in squads that divide sequences."""
+    module = SUBJECTS[kind][WITHOUT].make(3, units).double()
+    recurrent.fill(module, units, seed=3)
+    x = torch.randn(4, batch, 3, dtype=torch.float64)
+    gradient = torch.randn(4, batch, units, dtype=torch.float64)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found = []
+        for function in (lambda x: module(x)[0], lambda x: loop(x, **dict(module.named_parameters()))):
+            leaf = x.clone().requires_grad_()
+            y = function(leaf)
+            found.append([y, *torch.autograd.grad(y, [leaf, *module.parameters()], gradient)])
+    finally:
+        torch.set_num_threads(before)
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+    with torch.no_grad():
+        torch.testing.assert_close(module(x)[0], found[0][0], rtol=0, atol=1e-14)
 
 
 class Faulty(LayerNormLSTM):
@@ -209,11 +216,11 @@ def test_a_plan_from_words():
     assert len(every) == 9 * 2 * 2 * 2
     assert {case.threads for case in every} == {torch.get_num_threads()}
     here = tuple(name for name in ON_CPU if name not in peers.MODULES)  # those need a GPU
-    both = {(*here, WITHOUT), here}
-    assert {case.implementations for case in every if not case.huge_pages} == both
+    assert WITHOUT in here
+    assert {case.implementations for case in every if not case.huge_pages} == {here}
     assert {case.implementations for case in every if case.huge_pages} == {("ours", "torch")}
     assert {case.with_memory for case in every if case.huge_pages} == {False}
-    assert {case.implementations for case in plan(huge_pages="on")} == both
+    assert {case.implementations for case in plan(huge_pages="on")} == {here}
 
 
 def made(implementation, shape, ratio, mode="training", pages="off", kind="lstm", **fields):
