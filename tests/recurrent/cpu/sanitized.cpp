@@ -20,9 +20,12 @@ int omp_get_num_threads();
 struct Net {
   const char* name;
   int64_t gates, terms, groups, carry;
+  bool norms = true;
 };
 constexpr Net kNets[] = {{"paper", 4, 2, 1, 0},     {"joint", 4, 1, 1, 0},   {"per_gate", 4, 1, 4, 1},
-                         {"cell_only", 4, 0, 1, 0}, {"carried", 4, 2, 1, 1}, {"gru", 3, 2, 2, 0}};
+                         {"cell_only", 4, 0, 1, 0}, {"carried", 4, 2, 1, 1}, {"gru", 3, 2, 2, 0},
+                         {"lstm without norms", 4, 0, 1, 0, false},
+                         {"gru without norms", 3, 2, 2, 0, false}};
 
 struct Shape {
   std::vector<int64_t> rows;  // of each step
@@ -70,9 +73,12 @@ template <class T> void run(const Net& net, const Shape& shape, int threads, uns
   if (options & 4) x[N * I / 2] = std::numeric_limits<T>::quiet_NaN(), x[0] = 1e30;
   a.x = x, a.h0 = take(B * H), a.w_ih = take(wide * I), a.w_hh = take(wide * H);
   a.bias = whole ? take(wide) : nullptr;
-  if (net.terms == 2) a.gain_x = take(wide), a.bias_x = take(wide);
-  if (net.terms) a.gain_h = take(wide), a.bias_h = take(wide);
-  if (lstm) a.c0 = take(B * H), a.gain_c = take(H), a.bias_c = take(H), a.c_n = take(B * H);
+  if (net.norms) {
+    if (net.terms == 2) a.gain_x = take(wide), a.bias_x = take(wide);
+    if (net.terms) a.gain_h = take(wide), a.bias_h = take(wide);
+    if (lstm) a.gain_c = take(H), a.bias_c = take(H);
+  }
+  if (lstm) a.c0 = take(B * H), a.c_n = take(B * H);
   a.y = take(N * H), a.h_n = take(B * H);
   if (keep) {
     if (net.terms) a.hat_h = take(N * wide);
@@ -88,9 +94,11 @@ template <class T> void run(const Net& net, const Shape& shape, int threads, uns
     a.dx = whole ? take(N * I) : nullptr, a.dh0 = take(B * H);
     a.dw_ih = take(wide * I), a.dw_hh = take(wide * H), a.dbias = take(wide);
     if (!lstm) a.dbias_n = take(wide);
-    if (net.terms == 2) a.dgain_x = take(wide);
-    if (net.terms) a.dgain_h = take(wide);
-    if (lstm) a.dgain_c = take(H), a.dbias_c = take(H);
+    if (net.norms) {
+      if (net.terms == 2) a.dgain_x = take(wide);
+      if (net.terms) a.dgain_h = take(wide);
+      if (lstm) a.dgain_c = take(H), a.dbias_c = take(H);
+    }
     failed |= lstm ? attempt<LstmBackward<T>>(&a) : attempt<GruBackward<T>>(&a);
   }
   if (failed) std::puts("no memory"), std::exit(1);

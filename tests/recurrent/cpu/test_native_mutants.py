@@ -27,8 +27,8 @@ MUTANTS = {
         "m.of_h[(r ? r - 1 : 0) * a.groups + q] = moments",
     ),
     "a panel's last columns are not written": (
-        "lstm", "paper", "gemm.h", ": sum[r][v], count);",
-        ": sum[r][v], count < kLanes<T> ? count - 1 : count);",
+        "lstm", "paper", "gemm.h", ": all, count);",
+        ": all, count < kLanes<T> ? count - 1 : count);",
     ),
     "moments of a team are averaged without their distance": (
         "gru", "paper", "norm.h", " + T(count(k)) * off * off", "",
@@ -88,7 +88,10 @@ MUTANTS = {
         "gru", "paper", "gemm.h", "const T* from = a + begin;", "const T* from = a;",
     ),
     "sums replace what they are added to": (
-        "lstm", "paper", "gemm.h", "sum[r][v] + load(to, count)", "sum[r][v]",
+        "lstm", "paper", "gemm.h", "all + load(to, count)", "all",
+    ),
+    "a part of few sums is left out": (
+        "lstm", "paper", "gemm.h", "all += sum[s][r][v];", "all += 0 * sum[s][r][v];",
     ),
     "a tile's last column is not copied": (
         "gru", "paper", "gemm.h", "kCopied * sizeof(T));", "(rows - 1) * sizeof(T));",

@@ -64,18 +64,22 @@ inline void pack_columns(T* packed, int64_t k, int64_t columns, Column column) {
 }
 
 // Rows x Vectors sums kept in registers over the whole of k: all loops over them are unrolled, since
-// the compiler keeps an array that it cannot see through in memory.
+// the compiler keeps an array that it cannot see through in memory. An addition takes four cycles and
+// two begin in each: few sums are split into kChains parts, so that none waits for the one before.
 template <class T, int Rows, int Vectors>
 void tile(Matrix<const T> a, const T* b, int64_t k, Matrix<T> c, int columns, bool add) {
-  Vector<T> sum[Rows][Vectors];
+  constexpr int kChains = Rows * Vectors > 4 ? 1 : Rows * Vectors > 2 ? 2 : 4;
+  Vector<T> sum[kChains][Rows][Vectors];
 #pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 8
     for (int v = 0; v < Vectors; ++v) {
-      sum[r][v] = Vector<T>{};
+#pragma GCC unroll 4
+      for (int s = 0; s < kChains; ++s) sum[s][r][v] = Vector<T>{};
       __builtin_prefetch(c.data + r * c.row + v * kLanes<T>, 1);
     }
-  for (int64_t i = 0; i < k; ++i, b += Vectors * kLanes<T>) {
+  int64_t i = 0;
+  const auto add_row = [&](auto& to) __attribute__((always_inline)) {
     Vector<T> row[Vectors];
 #pragma GCC unroll 8
     for (int v = 0; v < Vectors; ++v) {
@@ -86,16 +90,24 @@ void tile(Matrix<const T> a, const T* b, int64_t k, Matrix<T> c, int columns, bo
     for (int r = 0; r < Rows; ++r) {
       const T value = a.data[r * a.row + i * a.column];
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) sum[r][v] += value * row[v];
+      for (int v = 0; v < Vectors; ++v) to[r][v] += value * row[v];
     }
-  }
+    ++i, b += Vectors * kLanes<T>;
+  };
+  while (i + kChains <= k)
+#pragma GCC unroll 4
+    for (int s = 0; s < kChains; ++s) add_row(sum[s]);
+  while (i < k) add_row(sum[0]);
 #pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 8
     for (int v = 0; v < Vectors; ++v) {
+      Vector<T> all = sum[0][r][v];
+#pragma GCC unroll 4
+      for (int s = 1; s < kChains; ++s) all += sum[s][r][v];
       const int count = columns - v * kLanes<T>;
       T* to = c.data + r * c.row + v * kLanes<T>;
-      store(to, add ? sum[r][v] + load(to, count) : sum[r][v], count);
+      store(to, add ? all + load(to, count) : all, count);
     }
 }
 

@@ -77,7 +77,7 @@ def test_every_implementation_passes_the_gate_and_is_timed(kind, mode):
 @pytest.mark.parametrize(("batch", "units"), [(5, 7), (3, 70), (33, 40)])
 @pytest.mark.parametrize(("kind", "loop"), [("lstm", loops.lstm), ("gru", loops.gru)])
 def test_the_form_without_norms_is_the_loop_without_norms(kind, loop, batch, units, threads):
-    """Outputs and every gradient, in teams that divide units and in squads that divide sequences."""
+    """Outputs and gradients, in teams that divide units and squads that divide sequences."""
     module = SUBJECTS[kind][WITHOUT].make(3, units).double()
     recurrent.fill(module, units, seed=3)
     x = torch.randn(4, batch, 3, dtype=torch.float64)
@@ -86,10 +86,11 @@ def test_the_form_without_norms_is_the_loop_without_norms(kind, loop, batch, uni
     torch.set_num_threads(threads)
     try:
         found = []
-        for function in (lambda x: module(x)[0], lambda x: loop(x, **dict(module.named_parameters()))):
+        parameters = dict(module.named_parameters())
+        for function in (lambda x: module(x)[0], lambda x: loop(x, **parameters)):
             leaf = x.clone().requires_grad_()
             y = function(leaf)
-            found.append([y, *torch.autograd.grad(y, [leaf, *module.parameters()], gradient)])
+            found.append([y, *torch.autograd.grad(y, [leaf, *parameters.values()], gradient)])
     finally:
         torch.set_num_threads(before)
     for ours, theirs in zip(*found, strict=True):
