@@ -36,7 +36,7 @@ def compiled():
 def test_a_row_stays_in_the_registers(compiled):
     """Backward, rows of 16384 may leave a few values behind, beside the sums for gain and bias,
     which take half of all registers (RMS normalization has one sum); two may be left with a
-    residual; and of an LSTM's steps, the longest rows leave some."""
+    residual; and of an LSTM's steps, the longest rows leave a few."""
     for case, found in compiled["norms"].items():
         most = 8 if case.startswith("backward") and "residual" in case else 0
         if case.startswith("backward 16384") and "rms" not in case:
@@ -45,7 +45,7 @@ def test_a_row_stays_in_the_registers(compiled):
     for case, found in compiled["steps"].items():
         spilled = found["spilled"]
         long_lstm = case.startswith("backward") and " 4096 " in case and "gru" not in case
-        assert spilled <= (256 if long_lstm else 0), (case, spilled)
+        assert spilled <= (32 if long_lstm else 0), (case, spilled)
         assert found["registers"] * found["warps"] * 32 <= 65536, case
 
 

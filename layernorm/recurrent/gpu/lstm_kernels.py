@@ -22,6 +22,7 @@ from layernorm.kernels.rows import multiple
 from layernorm.recurrent.gpu.math import (
     block,
     centered,
+    means,
     normalize,
     put,
     scale,
@@ -162,30 +163,38 @@ def backward(
     grad += block(dh + row * units, 0, units, ACC, BLOCK)
     grad += block(around + row * units, 0, units, ACC, BLOCK)
     put(around + row * units, 0, units, tl.zeros_like(grad), BLOCK)
-    later = block(dc + row * units, 0, units, ACC, BLOCK)
     d = grad * o * (1 - q * q)
+    p_o = grad * q * o * (1 - o)
     if CARRY:
-        d += later
+        d += block(dc + row * units, 0, units, ACC, BLOCK)
     put(dcell + place * 2 * units, 0, units, d * hat, BLOCK)
     put(dcell + place * 2 * units, 1, units, d, BLOCK)
     d = through(d * gain_of_c, hat, rstd_c, units)
     if not CARRY:
-        d += later
+        d += block(dc + row * units, 0, units, ACC, BLOCK)
     put(dc + row * units, 0, units, d * f, BLOCK)
 
     p_i = d * g * i * (1 - i)
     p_f = d * c * f * (1 - f)
     p_g = d * i * (1 - g * g)
-    p_o = grad * q * o * (1 - o)
     to = p + place * 4 * units
     put(to, 0, units, p_i, BLOCK)
     put(to, 1, units, p_f, BLOCK)
     put(to, 2, units, p_g, BLOCK)
     put(to, 3, units, p_o, BLOCK)
+    if BLOCK > 2048:  # of long rows these are read again, since the registers do not hold all
+        hat_i, rstd_i = _hat(of_a, kept, 0, units, GROUPS, ACC, BLOCK)
+        hat_f, rstd_f = _hat(of_a, kept, 1, units, GROUPS, ACC, BLOCK)
+        hat_g, rstd_g = _hat(of_a, kept, 2, units, GROUPS, ACC, BLOCK)
+        hat_o, rstd_o = _hat(of_a, kept, 3, units, GROUPS, ACC, BLOCK)
+        gain_i, _ = _affine(z, gain, shift, place, 0, units, ACC, BLOCK)
+        gain_f, _ = _affine(z, gain, shift, place, 1, units, ACC, BLOCK)
+        gain_g, _ = _affine(z, gain, shift, place, 2, units, ACC, BLOCK)
+        gain_o, _ = _affine(z, gain, shift, place, 3, units, ACC, BLOCK)
     p_i, p_f, p_g, p_o = p_i * gain_i, p_f * gain_f, p_g * gain_g, p_o * gain_o
     if GROUPS == 1:
-        plain = tl.sum(p_i + p_f + p_g + p_o, 0) / (4 * units)
-        along = tl.sum(p_i * hat_i + p_f * hat_f + p_g * hat_g + p_o * hat_o, 0) / (4 * units)
+        along = p_i * hat_i + p_f * hat_f + p_g * hat_g + p_o * hat_o
+        plain, along = means(p_i + p_f + p_g + p_o, along, 4 * units)
         p_i = rstd_i * (p_i - plain - hat_i * along)
         p_f = rstd_f * (p_f - plain - hat_f * along)
         p_g = rstd_g * (p_g - plain - hat_g * along)

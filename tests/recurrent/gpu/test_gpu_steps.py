@@ -9,6 +9,7 @@ from recurrent.recurrent_fused import (
     F64,
     NETS,
     Case,
+    agrees,
     as_exact,
     converted,
     far_from_zero,
@@ -38,6 +39,12 @@ def test_half_precision(kind, form, dtype):
     """Products are in the half type; statistics and states in float32."""
     for units in (13, 24):  # rows begin anywhere; at multiples of 16 bytes
         as_exact(Case(kind, form, (2, 2, 2), units=units), dtype)
+
+
+@pytest.mark.parametrize("form", ["paper", "per_gate", "cell_only"])
+def test_long_rows_which_are_read_twice(form):
+    """Backward, an LSTM's rows of more than 2048 units."""
+    agrees(Case("lstm", form, (2, 1), units=2049, inputs=1), 1e-9)
 
 
 @KINDS
