@@ -19,7 +19,7 @@ BARRIERS = {
     "backward": {256: 17, 1000: 9, 1024: 9, 4096: 21, 8192: 21, 16384: 21, 65536: 4},
 }
 # Of a recurrent kernel: with the norms of the paper, and with one for each gate or 4096 units.
-OF_STEPS = {"forward": (17, 50), "backward": (11, 43)}
+OF_STEPS = {"forward": (17, 50), "backward": (8, 28)}
 OF_LOOPS = {"forward": (33, 60), "backward": (32, 45)}
 
 
