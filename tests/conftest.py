@@ -26,6 +26,7 @@ SLOW = [
     "lab/claims/test_challenge.py",
     "lab/claims/test_claims.py",
     "lab/claims/test_experiments.py",
+    "lab/claims/test_worlds.py",
     "lab/data/test_cloze.py",
     "lab/experiments",
     "lab/gpu",

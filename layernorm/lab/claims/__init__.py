@@ -49,6 +49,8 @@ Rules for a check:
   mutant in the target's place and require the check to finish with *another verdict*: to raise is
   not enough. As with `mock.patch`, the target is the place where the check looks the name up: call
   `F.layer_norm`, not a name imported from the module, or name your own module's attribute.
+- A rule has no verdict that it cannot give: where one may be conditional, a world, in
+  `tests/lab/claims/worlds`, is a mutant of what is tested under which the third verdict is found.
 - Who says a claim stands in `sources/*.yaml`: statements of the paper and of its summaries name the
   claims that decide them. A claim that none names is this book's.
 - One claim for each experiment a statement is about, `faster-per-update/mnist`, owned by the

@@ -40,14 +40,23 @@ def never_centers(x, *args, **options):
 def inactive_region_avoided() -> Finding:
     worst_case = torch.tensor([1.0] * 10 + [-1.0] * 10 + [0.0] * 80).double()
     cases = [draw(100, 100) * s + m for s in (0.01, 1, 100) for m in (0, 100)]
-    hard = bare(torch.cat([*adversary.rows(100).values()]), eps=1e-5)
+    hard = torch.cat([*adversary.rows(100).values()])
     rows = torch.cat([*cases, worst_case[None]])
-    batch = F.batch_norm(rows.T, None, None, training=True, eps=0.0).T  # a row is a unit's cases
-    normalized = torch.cat([bare(rows), hard, batch])
 
     def share(gain: float, bias: float) -> float:
         """The largest, of the units of a case and of the cases of a unit."""
-        return ((gain * normalized + bias).abs() > EDGE).double().mean(1).max().item()
+
+        def affine(units: int) -> dict[str, Tensor]:
+            ones = torch.ones(units).double()
+            return {"weight": gain * ones, "bias": bias * ones}
+
+        layer = [
+            F.layer_norm(a, (100,), **affine(100), eps=eps)
+            for a, eps in ((rows, 0.0), (hard, 1e-5))
+        ]
+        batch = F.batch_norm(rows.T, None, None, **affine(len(rows)), training=True, eps=0.0)
+        active = torch.cat([*layer, batch.T]).abs() <= EDGE  # a row of it is a unit's cases
+        return (~active).double().mean(1).max().item()
 
     shares, bound = [share(1, 0), share(10, 0), share(1, 5)], 1 / EDGE**2
     return conditional(
@@ -79,14 +88,15 @@ def off_standard(values: Tensor, dim: int) -> float:
     sabotage=(LAYER_NORM, never_centers),
 )
 def layer_inputs_standardized() -> Finding:
-    own, other = 0.0, []
+    own, other, one = 0.0, [], torch.ones(32).double()
     for _ in range(2):
         a = draw(64, 32) * (1 + draw(32).abs()) + 3 * draw(32)
         layer = bare(a)
         batch = F.batch_norm(a, None, None, training=True, eps=0.0)
         own = worst(own, off_standard(layer, 1), off_standard(batch, 0))
         other += [off_standard(layer, 0), off_standard(batch, 1)]
-        other += [off_standard(2 * layer + 1, 1), off_standard(layer.relu(), 1)]
+        affine = F.layer_norm(a, (32,), 2 * one, one, 0.0)
+        other += [off_standard(affine, 1), off_standard(torch.relu(layer), 1)]
     for a in filter(adversary.varies, adversary.rows(32).values()):
         batch = F.batch_norm(a.T, None, None, training=True, eps=0.0).T
         own = worst(

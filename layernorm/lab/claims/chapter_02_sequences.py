@@ -127,11 +127,11 @@ def padding_leaves_layer_normalization_alone() -> Finding:
     "steps, which has the effect of a smaller batch.",
     rule="2, 3 or 64 sequences of up to 10 steps. Refuted if in one draw of 64 the mean of some "
     "step varies over 2000 units, of independent normal numbers, by another root mean square than "
-    "1/√cases, to a tenth (that valid cases get no more with the step is arithmetic, if padding "
-    "stands at the ends). Held if valid cases never grow and fall, and the outputs of every step "
-    "with two or more are those of a batch of these alone to 1e-9 (times largest entry over "
-    "spread), for 20 draws, a climb, the adversary's steps and its rows as lengths, and for "
-    "padding in front; conditional if only padding in front and equal lengths break it",
+    "1/√cases, to a tenth. Conditional if the outputs of every step with two valid cases or more "
+    "are those of a batch of these alone to 1e-9 (times largest entry over spread), for 20 draws, "
+    "a climb, the adversary's steps and its rows as lengths; else refuted. That valid cases get "
+    "fewer is arithmetic: they do if lengths differ and padding stands at the ends, and with "
+    "padding in front or equal lengths, of which cases are tried, they do not",
     sabotage=(BATCH_NORM, unmasked),
 )
 def later_steps_rest_on_fewer_cases() -> Finding:

@@ -41,12 +41,13 @@ def every_batch(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
     "set.",
     rule="all batches of 2 to 5 of four values that are equally frequent, and of 2 to 512 of two "
     "values; 20 draws of the values, a climb, the adversary's rows, 1 in a hundred cases and "
-    "else 0: held if the root mean square errors of the batch's mean and of its unbiased "
-    "variance, which the running average takes, are 1/√N and √(2/(N - 1) + κ/N) in units of the "
-    "standard deviation and its square, and that of the biased one, by which training divides, "
-    "is √((2N - 1)/N² + (1 - 1/N)² κ/N), to 1e-9 (times largest entry over standard deviation), "
-    "all of which fall with N; κ is the excess kurtosis. Conditional if only values that do not "
-    "vary break it, or batches that take two values in turn",
+    "else 0: conditional if, for values that vary, the root mean square errors of the batch's mean "
+    "and of its unbiased variance, which the running average takes, are 1/√N and "
+    "√(2/(N - 1) + κ/N) in units of the standard deviation and its square, and that of the biased "
+    "one, by which training divides, is √((2N - 1)/N² + (1 - 1/N)² κ/N), to 1e-9 (times largest "
+    "entry over standard deviation), "
+    "all of which fall with N; κ is the excess kurtosis. Else refuted. Values that do not vary, "
+    "and batches that take two values in turn, have no such errors, whatever is computed",
     # Mutant: statistics of the first two cases alone.
     sabotage=(BATCH_NORM, lambda x, mean, var, **options: _batch_norm(x[:2], mean, var, **options)),
 )
@@ -134,12 +135,12 @@ def batch_computes_otherwise_in_evaluation() -> Finding:
     id="running-statistics-stand-for-all-training-data",
     statement="The running averages estimate the mean and variance over all training cases.",
     rule="momentum 0.1. Refuted if in batches of 16 of 1000 units the running mean varies by "
-    "another root mean square than √(m / ((2 − m) N)), to a tenth. Held if the expected running "
-    "mean and variance, the average over all pairs of four values as batches, are those of the "
-    "four values to 1% of √(σ² + eps) and σ² + eps after 100 updates (5 draws, a climb) and 200 "
-    "(the adversary's rows), also for a mean that moves by 1 an update, for sorted batches and "
-    "after 10 updates; conditional if only these three break it, or a start of which more than "
-    "0.005 is left",
+    "another root mean square than √(m / ((2 − m) N)), to a tenth. Conditional if the expected "
+    "running mean and variance, the average over all pairs of four values as batches, are those of "
+    "the four to 1% of √(σ² + eps) and σ² + eps after 100 updates (5 draws, a climb) and 200 "
+    "(the adversary's rows), unless more than 0.005 of the start is left; else refuted. The "
+    "running average with this noise cannot follow a mean that moves by 1 an update, take sorted "
+    "batches for all data, or forget its start in 10 updates; these three are tried",
     # Mutant: running statistics that keep the last batch alone.
     sabotage=(
         BATCH_NORM,

@@ -36,9 +36,9 @@ def not_recentered(x, normalized_shape, weight=None, bias=None, eps=EPS):
     statement="The first of layer normalization's two steps gives every case mean 0 and variance 1 "
     "over its units.",
     rule="20 draws of 20 cases of 16 to 64 units, with standard deviations 1 and 10, a climb, an "
-    "ascent and the adversary's rows of 1, 2, 3 and 64: held if every mean is 0 to 1e-12 and "
-    "every variance 1 to 0.001, also at standard deviation √eps; conditional if only a single "
-    "unit breaks it, or units of a standard deviation below 100 √eps",
+    "ascent and the adversary's rows of 2, 3 and 64: held if every mean is 0 to 1e-12 and "
+    "every variance 1 to 0.001, also at standard deviation √eps; conditional if only units "
+    "of a standard deviation below 100 √eps break it",
     # Mutant: divides by H - 1.
     sabotage=(LAYER_NORM, lambda x, n, **o: _layer_norm(x, n, **o) * (1 - 1 / x.shape[-1]) ** 0.5),
 )
@@ -49,7 +49,7 @@ def output_has_mean_0_variance_1() -> Finding:
 
     narrow = EPS**0.5 * draw(200, 64) / 3
     hard = {"standard deviation √eps": (narrow,)}
-    for h in (*adversary.SIZES, 64):
+    for h in (2, 3, 64):
         hard |= {f"{name} (H = {h})": (a,) for name, a in adversary.rows(h).items()}
     return adversary.searched(
         1.0,
@@ -60,7 +60,7 @@ def output_has_mean_0_variance_1() -> Finding:
         hard,
         only_if=(
             "the layer has two units or more, and they vary by much more than √eps",
-            lambda a: a.shape[1] > 1 and bool((a.std(1, correction=0) > 100 * EPS**0.5).all()),
+            lambda a: bool((a.std(1, correction=0) > 100 * EPS**0.5).all()),
         ),
     )
 
@@ -80,7 +80,7 @@ def output_has_mean_0_variance_1() -> Finding:
 def loses_two_dimensions() -> Finding:
     def off(a: Tensor) -> float:
         h, y = len(a), plain(a)
-        derivatives = a.std(correction=0) * jacobian(plain, a)
+        derivatives = (a.std(correction=0).item() or 1.0) * jacobian(plain, a)
         if not derivatives.isfinite().all():
             return math.inf
         values = torch.linalg.svdvals(derivatives)

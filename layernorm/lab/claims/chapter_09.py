@@ -256,7 +256,7 @@ def carried_normalized_cell_cannot_count() -> Finding:
             for _ in range(25):
                 cells.append(step(draw(1, 1), draw(1, units), cells[-1], weights, eps.item())[1])
             after = torch.cat(cells[1:]).detach()
-            counted = start + torch.arange(1, 26)[:, None] * g.tanh()
+            counted = torch.cat([start, *25 * [g.tanh()]]).cumsum(0)[1:]
             wanted, scale = (counted, largest(g.tanh())) if variant == "paper" else (after[:1], 1.0)
             apart.append(largest(after - wanted) / max(scale, 1e-300))
         bound = largest(1 + more) * (units - 1) ** 0.5 + largest(bias)

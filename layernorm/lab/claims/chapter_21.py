@@ -220,8 +220,8 @@ def unselectable_keys() -> Finding:
     "all keys; a query weighs keys alike if their differences have a lower rank than they have "
     "numbers. Refuted unless the first holds to 1e-12 times the conditioning for 200 random keys "
     "of 2 to 64 numbers and the adversary's rows, and the ranks of 200 keys are full under RMS "
-    "normalization; proved if they are for 8 RMS-normalized keys of 64 numbers, too, and lower for "
-    "200 layer-normalized ones after a matrix from 48 numbers to 12; else conditional",
+    "normalization; proved if they are lower, too, for 200 layer-normalized ones after a matrix "
+    "from 48 numbers to 12; else conditional. The evidence adds 8 RMS-normalized keys of 64",
     # Mutant: RMS normalization.
     sabotage=(LAYER_NORM, lambda x, shape, *_, **__: F.rms_norm(x, shape)),
 )
@@ -239,7 +239,7 @@ def alike() -> Finding:
     head = rank(F.layer_norm(draw(200, 48), (48,)) @ draw(48, 12))
     return conditional(
         off < 1e-12 and full,
-        few == 64 and head < 12,
+        head < 12,
         "the keys are the normalized vectors, or a matrix of them that keeps the direction of the "
         "ones, and under RMS normalization there are more keys than each has numbers",
         "The query of ones gives every layer-normalized key 0; the differences of 200 "
