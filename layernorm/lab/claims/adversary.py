@@ -139,7 +139,7 @@ def searched(
 
     Args:
         bound: what every violation must lie below; one that is not a number does not.
-        evidence: one sentence; the search is added to it.
+        evidence: one sentence, of what is so if it holds; the search is added to it.
         violation: how far a case is from the statement, in a number or a tensor without
             dimensions.
         draws: random cases.
@@ -165,6 +165,8 @@ def searched(
     evidence += f"broken by {', '.join(broken[:6])}{more}." if broken else "none breaks it."
     largest = max(off.values())
     holds = not set(broken) & set(off)
+    if not holds:
+        evidence = f"Not so: {evidence}"
     if only_if is None:
         return held(holds, evidence, largest=largest)
     return conditional(holds, not broken, only_if[0], evidence, largest=largest)

@@ -59,8 +59,10 @@ def small_batches_estimate_badly() -> Finding:
             batches, chances = in_turn or every_batch(values, n)
             batches = batches[:n]
             mean, var = population(len(chances), 0.0)
-            F.batch_norm(batches, mean, var, training=True, momentum=1.0)
-            inside, share = batches.var(0, correction=0) / spread**2, 1 - 1 / n
+            eps = spread.square().item()  # of that size, so that outputs tell what they divide by
+            y = F.batch_norm(batches, mean, var, training=True, momentum=1.0, eps=eps)
+            left = y.square().mean(0)
+            inside, share = left / (1 - left), 1 - 1 / n
             for error, expected in (
                 ((mean - values.mean()) / spread, n**-0.5),
                 (var / spread**2 - 1, (2 / (n - 1) + kurtosis / n).sqrt()),

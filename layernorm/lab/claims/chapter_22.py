@@ -254,7 +254,11 @@ KEPT = 8  # bytes of a row's mean and 1/σ
     "the same number of bytes at every size, and dynamic tanh moves fewer, from two rows on, than "
     f"one that keeps each row's mean and 1/σ, {KEPT} bytes; proved if with one row, too, and also "
     "than one that keeps nothing; else conditional",
-    sabotage=("layernorm.lab.benchmarks.measure.byte_model.size", lambda tensor: -tensor.numel()),
+    # Mutant: dynamic tanh reads its input twice.
+    sabotage=(
+        "layernorm.lab.benchmarks.norms.operations.least_bytes",
+        lambda name, size, mode: 4 * size[0] * size[1] * (3 if name == "dyt" else 2),
+    ),
 )
 def fewer_bytes() -> Finding:
     from layernorm.lab.benchmarks.norms.operations import least_bytes

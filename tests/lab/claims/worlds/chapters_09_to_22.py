@@ -123,6 +123,11 @@ def by_tanh(x, shape, eps=0.0):
     return root * torch.tanh((x - x.mean(-1, keepdim=True)) / root)
 
 
+def with_settings(shape, dtype, device):
+    """Layer normalization reads its settings from memory, four numbers."""
+    return LAYER.make_inputs(shape, dtype, device) | {"settings": torch.empty(4, device=device)}
+
+
 def along_one_unit(method):
     """The same for every row: its σ is 1."""
     import sympy
@@ -147,8 +152,8 @@ def nearly_linear(x, alpha, *_):
 
 CELLS = {**VARIANTS, "carried": VARIANTS["carried"]._replace(step=forgetful)}
 STEP_NORM = "layernorm.recurrent.step_norm.F.batch_norm"
-# The gradient of dynamic tanh reads what its tanh was, beside x.
-KEEPING = {**OPERATIONS, "dyt": replace(OPERATIONS["dyt"], saved=("x", "x", "alpha", "weight"))}
+LAYER = OPERATIONS["layer"]
+SAVED = *LAYER.saved, "settings"
 GRADIENTS = "layernorm.lab.claims.chapter_10_gradients.gradients"
 OF_NORM, OF_PRODUCT = (f"layernorm.lab.claims.chapter_12.{n}" for n in ("normalize", "of_product"))
 MEANS = "layernorm.lab.claims.chapter_12_parallel.means"
@@ -185,7 +190,10 @@ WORLDS = {
         ("layernorm.symbolic.elementwise.along_one_unit", along_one_unit),
     ),
     "dynamic-tanh-moves-fewer-bytes": (
-        ("layernorm.lab.benchmarks.norms.operations.OPERATIONS", KEEPING),
+        (
+            "layernorm.lab.benchmarks.norms.operations.OPERATIONS",
+            {**OPERATIONS, "layer": replace(LAYER, make_inputs=with_settings, saved=SAVED)},
+        ),
     ),
     "dynamic-tanh-gradients-grow-faster-than-a-power": (
         ("layernorm.lab.claims.chapter_22_untrained.grown", steeper),
