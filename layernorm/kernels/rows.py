@@ -19,6 +19,9 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
+LAST_READ: tl.constexpr = tl.constexpr("evict_first")  # what makes room in the cache first
+READ_AGAIN: tl.constexpr = tl.constexpr("")
+
 
 @triton.jit(do_not_specialize=["rows"])
 @no_type_check
@@ -43,7 +46,7 @@ def forward(
     to = row[:, None] * width
     if RESIDENT:
         mask = valid[:, None] & _inside(column, width, WHOLE)
-        a = _load_sum(from_x, from_residual, column, mask, ACC)
+        a = _load_sum(from_x, from_residual, column, mask, ACC, LAST_READ)
         every = column
         if BLOCK < 1024:  # than 16 bytes for each thread, so that gains would not lie as x does
             every = tl.broadcast_to(column, (ROWS, BLOCK))
@@ -69,7 +72,7 @@ def forward(
         deviations = tl.zeros((ROWS,), ACC)
         for start in range(0, width, BLOCK):
             mask = valid[:, None] & _inside(start + column, width, WHOLE)
-            a = _load_sum(from_x, from_residual, start + column, mask, ACC)
+            a = _load_sum(from_x, from_residual, start + column, mask, ACC, READ_AGAIN)
             if residual is not None:
                 tl.store(total + to + start + column, a, mask=mask)
             here = tl.minimum(width - start, BLOCK)
@@ -87,7 +90,7 @@ def forward(
         for start in range(0, width, BLOCK):
             at = start + column
             mask = valid[:, None] & _inside(at, width, WHOLE)
-            a = _load_sum(from_x, from_residual, at, mask, ACC).to(ACC)
+            a = _load_sum(from_x, from_residual, at, mask, ACC, LAST_READ).to(ACC)
             gain, shift = weight, bias
             if weight is not None:
                 gain = _parameter(weight, at, width, WHOLE)
@@ -249,11 +252,13 @@ def _inside(column, width, WHOLE: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def _load_sum(from_x, from_residual, column, mask, ACC: tl.constexpr):
+def _load_sum(
+    from_x, from_residual, column, mask, ACC: tl.constexpr, IN_CACHE: tl.constexpr
+):  # fmt: skip
     """x, or the sum with its residual, rounded to x's type as torch's `x + residual` is."""
-    a = tl.load(from_x + column, mask=mask, other=0.0, eviction_policy="evict_first")
+    a = tl.load(from_x + column, mask=mask, other=0.0, eviction_policy=IN_CACHE)
     if from_residual is not None:
-        b = tl.load(from_residual + column, mask=mask, other=0.0, eviction_policy="evict_first")
+        b = tl.load(from_residual + column, mask=mask, other=0.0, eviction_policy=IN_CACHE)
         a = (a.to(ACC) + b.to(ACC)).to(a.dtype)
     return a
 

@@ -116,6 +116,8 @@ def compiled(
         "conversions": made.asm["ttgir"].count("convert_layout"),
         "wide loads": len(wide),
         "narrow loads": len(loads) - len(wide),
+        "evicted first": sum("L1::evict_first" in load for load in loads),
+        "evicted last": sum("L1::evict_last" in load for load in loads),
         "wide stores": len(re.findall(r"st\.global\S*\.v4", ptx)),
         "each": round(in_a_tile(sass) * threads / elements, 1),
         "programs": fitting(arch, registers, threads, made.metadata.shared),
