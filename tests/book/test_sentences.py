@@ -1,5 +1,5 @@
-"""What pages say of an H200's speed is what its records say: a new record that differs fails here
-until the sentences follow it."""
+"""What sentences of pages say of speeds is what the records say: a new record that differs fails
+here until the sentences follow it."""
 
 import re
 from statistics import median
@@ -10,7 +10,9 @@ import pytest
 from layernorm.lab.benchmarks.measure import resume
 from layernorm.lab.benchmarks.norms.implementations import OURS
 from layernorm.lab.benchmarks.recurrent.subjects import BASELINE
+from layernorm.lab.claims.verdicts import Stored
 
+COUNTS = {"eight": 8, "nine": 9, "one": 1, "three": 3, "five": 5}
 GPU, BYTES = "H200", 4.8e12  # of its data sheet, per second
 
 
@@ -58,7 +60,7 @@ def norms(mode, implementation=OURS):
 @pytest.mark.parametrize(
     ("text", "pattern"),
     [
-        (chapter(11), "our LSTM takes # of the time of cuDNN's, and our GRU #, although"),
+        (chapter(11), "our LSTM takes # of the time of cuDNN's, and our GRU #. We"),
         (
             page("README.md"),
             "fused LSTM trains 100 steps of 64 sequences with 512 units in # of the time of "
@@ -159,3 +161,31 @@ def test_measured_times_beside_the_least(mode):
         f"{1e6 * found[width].seconds:.1f}" if width in found else "" for width in told["width"]
     ]
     assert told[f"{mode}: measured, µs"] == times
+
+
+def test_shapes_at_which_a_layer_takes_no_longer_on_a_cpu():
+    words = (
+        r"For the GRU an update does not take significantly longer at any of (\w+) shapes; for the "
+        r"LSTM this holds at (\w+), and (\w+) is open"
+    )
+    counts = [COUNTS[word] for word in told(words, page("book/which-normalization.md"))]
+    found = Stored().verdicts["no-significant-cost-per-step/recurrent_cpu"]["evidence"]
+    pattern = "LSTM supported here on #, inconclusive on #; GRU supported here on #"
+    lstm, unclear, gru = map(int, told(pattern, found))
+    assert counts == [gru, lstm, unclear]
+
+
+def test_aims_missed_by_packed_sequences():
+    words = (
+        r"eight times as fast on one thread, which fails in (\w+) of (\w+) cases and is open in "
+        r"(\w+), and six times on two threads, which fails in (\w+)\."
+    )
+    fails, cases, unclear, fails_on_two = (COUNTS[word] for word in told(words, chapter(11)))
+    for claim, wanted in (
+        ("eight", {"opposite here": fails, "inconclusive": unclear}),
+        ("six", {"opposite here": fails_on_two}),
+    ):
+        evidence = Stored().verdicts[f"{claim}-times-faster/packed_cpu"]["evidence"]
+        found = re.findall(r"([a-z][a-z ]*) on (\d+)", evidence.split("LSTM ")[1])
+        counts = {verdict: int(count) for verdict, count in found}
+        assert counts == wanted | {"supported here": cases - sum(wanted.values())}
