@@ -36,7 +36,7 @@ def compiled():
 def test_a_row_stays_in_the_registers(compiled):
     """Backward, rows of 16384 may leave a few values behind, beside the sums for gain and bias,
     which take half of all registers (RMS normalization has one sum); two may be left with a
-    residual; and of an LSTM's steps, the longest rows leave a few."""
+    residual; and of an LSTM's steps, the longest rows leave eight at most."""
     for case, found in compiled["norms"].items():
         most = 8 if case.startswith("backward") and "residual" in case else 0
         if case.startswith("backward 16384") and "rms" not in case:
@@ -45,7 +45,7 @@ def test_a_row_stays_in_the_registers(compiled):
     for case, found in compiled["steps"].items():
         spilled = found["spilled"]
         long_lstm = case.startswith("backward") and " 4096 " in case and "gru" not in case
-        assert spilled <= (32 if long_lstm else 0), (case, spilled)
+        assert spilled <= (8 if long_lstm else 0), (case, spilled)
         assert found["registers"] * found["warps"] * 32 <= 65536, case
 
 
@@ -123,6 +123,8 @@ def test_memory_is_read_and_written_16_bytes_at_a_time(compiled):
     for case, found in compiled["steps"].items():
         if " 64 " not in case:  # rows shorter than that for a warp
             assert found["wide loads"] + found["wide stores"] >= 3, case
+    for case, found in compiled["loops"].items():  # the weights, and the product's other factor
+        assert found["wide loads"] >= found["product"] > 0, (case, found)
 
 
 def test_all_steps_in_one_kernel_stay_on_chip(compiled):
