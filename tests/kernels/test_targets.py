@@ -5,13 +5,14 @@ import os
 from pathlib import Path
 
 import pytest
+import triton
 from apart import told
 
 # Kilobytes that a program may have on chip, by NVIDIA's tables.
 MOST = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227}
 
-# Bytes of a thread that registers have no room for, as found: the most on any of these GPUs. All
-# other recurrent kernels leave none.
+# Bytes of a thread that registers have no room for, as found with Triton 3.7 and with 3.6: the most
+# on any of these GPUs. All other recurrent kernels leave none.
 SPILLED = {
     "step backward paper 4096": 4,
     "step backward per_gate 4096": 4,
@@ -23,6 +24,14 @@ SPILLED = {
     "loop forward gru 256": 16,
     "loop backward gru 256": 12,
 }
+SPILLED_BY_3_6 = {
+    "step backward per_gate 4096 fp32": 20,
+    # of its own accord ptxas takes 80 and 128 registers of the 255 that a thread may have
+    "loop backward gru 128": 4,
+    "loop backward gru 256": 24,
+}
+if triton.__version__.startswith("3.6."):
+    SPILLED = SPILLED_BY_3_6
 
 # Of a step, on all of these GPUs: barriers at most, loads and stores of 16 bytes at least.
 STEPS = {
@@ -75,8 +84,8 @@ def test_every_kernel_fits_on_chip(compiled):
 
 def test_recurrent_kernels_keep_their_values_in_registers(compiled):
     """Backward, an LSTM's step of 4096 units leaves at most four bytes of a thread behind, in
-    float32 32. All steps in one kernel leave at most 20, forward on an RTX 40, where a sum is
-    normalized."""
+    float32 32. All steps in one kernel leave at most 20 with Triton 3.7, forward on an RTX 40,
+    where a sum is normalized, and 24 with 3.6, those of a GRU backward on a B200."""
     for case, found in recurrent(compiled):
         what, direction, form, _, kind, _ = case.split()
         name = f"{what} {direction} {form} {found['units']}"
