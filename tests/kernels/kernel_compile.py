@@ -97,7 +97,8 @@ def step(direction: str, form: str, units: int, kind: str, arch: int = 90) -> di
 
 
 def loop(direction: str, form: str, units: int, kind: str, arch: int = 90) -> dict:
-    """All steps in one kernel, of 64 sequences; 90: on an H100."""
+    """All steps in one kernel, of 64 sequences; 90: on an H100. `product`: the loads of 16 bytes
+    that a thread needs for its share of the weights and of a tile."""
     this, acc, of_cell = FORMS[form], accumulator(kind), {"gain_c", "shift_c", "c_n", "dc", "dcell"}
     kernel, width = getattr(persistent_kernels, f"{direction}_steps"), this.gates * units
     names = kernel.arg_names[: kernel.arg_names.index("begin")]
@@ -115,7 +116,10 @@ def loop(direction: str, form: str, units: int, kind: str, arch: int = 90) -> di
     if direction == "forward":
         options |= {"EPS": 1e-5, "ADD": this.terms < 2}
     missing = (missing if this.cell else of_cell) & set(names)
-    return compiled(kernel, arch, warps, pointers, missing, {"units": units}, **options)
+    found = compiled(kernel, arch, warps, pointers, missing, {"units": units}, **options)
+    depth = cut.pieces * persistent.PARTS * cut.deep
+    read = depth * (cut.columns + persistent.ROWS) * itemsize(kind)
+    return found | {"product": read // (16 * 32 * warps["num_warps"])}
 
 
 class Asked(Exception):

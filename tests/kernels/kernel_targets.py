@@ -1,6 +1,6 @@
 """Run as a program, not interpreted: compile the kernels for other GPUs than an H100, none of which
-need be here, and print for each case the memory on chip and the bytes that registers have no room
-for.
+need be here, and print for each case the memory on chip, the bytes that registers have no room for,
+barriers and loads.
 
     python tests/kernels/kernel_targets.py            # the cases of test_targets.py, as JSON
     python tests/kernels/kernel_targets.py 75 86      # all forms and types, as a table: minutes
@@ -20,14 +20,25 @@ from layernorm.recurrent.variants import FORMS
 BOTH = ("forward", "backward")
 KINDS = ("fp32", "fp16", "bf16")
 UNITS = (128, 256, 512, 1024)
+FAR = (75, 80, 89, 100)  # where rows of 4096 are compiled
+OTHER, LONG = ("per_gate", "gru"), ("paper", "gru")  # forms, at 512 units and at 4096
+NORMED = ("joint", "per_gate", "carried")  # the other LSTMs that have norms before the gates
 Case = tuple[str, str, str, int, str, int]  # what, direction, form, size, type, target
 
 CASES: list[Case] = [
     *(("step", d, form, 512, "bf16", 75) for d in BOTH for form in FORMS),
-    *(("step", d, "paper", 512, "bf16", arch) for d in BOTH for arch in (86, 100)),
+    *(("step", d, "paper", 512, "bf16", arch) for d in BOTH for arch in (80, 86, 89, 100)),
+    *(("step", d, form, 512, "bf16", arch) for d in BOTH for form in OTHER for arch in (80, 89)),
+    *(("step", d, form, 4096, "bf16", arch) for d in BOTH for form in LONG for arch in FAR),
+    *(("step", "backward", form, 4096, "bf16", arch) for form in NORMED for arch in FAR),
+    ("step", "backward", "per_gate", 4096, "fp32", 75),
+    ("step", "backward", "carried", 4096, "fp32", 100),
     *(("loop", d, "paper", 0, "fp16", arch) for d in BOTH for arch in (75, 80, 86, 89, 100)),
     *(("loop", d, "gru", 0, "bf16", arch) for d in BOTH for arch in (75, 86)),
     *(("loop", d, "paper", 0, "fp32", 86) for d in BOTH),
+    *(("loop", "forward", form, 256, "fp16", 89) for form in ("joint", "per_gate")),
+    ("loop", "forward", "gru", 256, "fp16", 80),
+    ("loop", "backward", "gru", 256, "fp16", 100),
     *(("norm", "backward", "layer", 16384, "bf16", arch) for arch in (75, 80, 86, 100)),
 ]  # a loop of size 0: of as many units as the library takes in one kernel there
 

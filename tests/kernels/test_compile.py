@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import triton
 from apart import told
 
 from layernorm.kernels import launch
@@ -12,6 +13,10 @@ from layernorm.lab.analysis.compiled import paces
 
 # Arrays of one row, or of one product's weights. All others have a row for each one of the input.
 PARAMETERS = {"weight", "bias", "gain", "shift", "gain_c", "shift_c", "w", "first", "second"}
+
+# Backward, Triton 3.6 has every thread copy the statistics of all rows of a tile that it works on,
+# which 3.7 shares out: three numbers of four rows, in each of three stages.
+NARROW = 36 if triton.__version__.startswith("3.6.") else 15
 
 # Barriers in the code of a norm at most, by width. In two reductions backward would have 3 more.
 BARRIERS = {
@@ -36,7 +41,7 @@ def compiled():
 def test_a_row_stays_in_the_registers(compiled):
     """Backward, rows of 16384 may leave a few values behind, beside the sums for gain and bias,
     which take half of all registers (RMS normalization has one sum); two may be left with a
-    residual; and of an LSTM's steps, the longest rows leave a few."""
+    residual; and of an LSTM's steps, the longest rows leave eight at most."""
     for case, found in compiled["norms"].items():
         most = 8 if case.startswith("backward") and "residual" in case else 0
         if case.startswith("backward 16384") and "rms" not in case:
@@ -45,7 +50,7 @@ def test_a_row_stays_in_the_registers(compiled):
     for case, found in compiled["steps"].items():
         spilled = found["spilled"]
         long_lstm = case.startswith("backward") and " 4096 " in case and "gru" not in case
-        assert spilled <= (32 if long_lstm else 0), (case, spilled)
+        assert spilled <= (8 if long_lstm else 0), (case, spilled)
         assert found["registers"] * found["warps"] * 32 <= 65536, case
 
 
@@ -116,20 +121,25 @@ def test_paces_by_hand():
 def test_memory_is_read_and_written_16_bytes_at_a_time(compiled):
     """Also where 8 divides a width and 16 does not, of which Triton would know nothing."""
     for case, found in compiled["norms"].items():
-        narrow = 15 if case.startswith("backward") else 0  # 3 to 5 of a row, in each stage
+        direction, width, *_ = case.split()
+        several = NARROW if int(width) <= 1024 else 15  # rows in a tile
+        narrow = several if direction == "backward" else 0  # 3 to 5 of a row, in each stage
         assert found["wide loads"] >= 4, (case, found)
         assert found["narrow loads"] <= narrow, (case, found)
         assert found["wide stores"] >= 1, case
     for case, found in compiled["steps"].items():
         if " 64 " not in case:  # rows shorter than that for a warp
             assert found["wide loads"] + found["wide stores"] >= 3, case
+    for case, found in compiled["loops"].items():  # the weights, and the product's other factor
+        assert found["wide loads"] >= found["product"] > 0, (case, found)
 
 
 def test_all_steps_in_one_kernel_stay_on_chip(compiled):
     """No register spills, the weights and a tile fit beside each other, and each of the two waits
     of a step asks the GPU's memory, not a multiprocessor's own cache."""
     for case, found in compiled["loops"].items():
-        assert (found["spilled"], found["programs"]) == (0, 1), (case, found)
+        assert found["spilled"] == 0, (case, found)
+        assert found["programs"] >= 1, (case, found)  # or the launch would be refused
         assert found["shared"] <= 227 * 1024, (case, found["shared"])
         assert found["waits"] == 2, (case, found["waits"])
         assert not found["asynchronous"], case  # nothing is fetched before the others have written
