@@ -118,6 +118,18 @@ def test_paces_by_hand():
     assert backward["bytes, µs"] == pytest.approx(3 * least["bytes, µs"])
 
 
+def test_the_cache_keeps_what_is_read_again(compiled):
+    """Forward, a row that stays on chip is read once, and gain and bias by every program. The first
+    of two passes leaves the row in the cache, and the second makes room."""
+    for case, found in compiled["norms"].items():
+        direction, width, *_ = case.split()
+        if direction == "forward":
+            loads, first = found["wide loads"] + found["narrow loads"], found["evicted first"]
+            again = first if int(width) > 16384 else 0
+            assert loads == again + first + found["evicted last"], (case, found)
+            assert min(first, found["evicted last"]) > 0, case
+
+
 def test_memory_is_read_and_written_16_bytes_at_a_time(compiled):
     """Also where 8 divides a width and 16 does not, of which Triton would know nothing."""
     for case, found in compiled["norms"].items():
