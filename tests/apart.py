@@ -24,7 +24,7 @@ def started(*words, **options) -> subprocess.Popen[str]:
 
 def told(program, environment: Mapping[str, str] | None = None):
     """The JSON that a program prints."""
-    done = python(program, timeout=600, env=environment)
+    done = python(program, timeout=1200, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
