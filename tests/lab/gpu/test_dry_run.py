@@ -1,6 +1,6 @@
-"""`python -m layernorm.lab.gpu` as it would go, on a GPU that is not there: in two calls on two
-machines that keep nothing, with a kernel that makes an illegal access and one that ends its
-process."""
+"""`python -m layernorm.lab.gpu` as it would go, on a GPU that is not there: all steps; and in two
+calls on two machines that keep nothing, with a kernel that makes an illegal access and one that
+ends its process."""
 
 import json
 import os
@@ -14,6 +14,7 @@ from lab.benchmarks.benching import ROOT
 from layernorm.lab import records
 from layernorm.lab.benchmarks.measure import resume
 from layernorm.lab.gpu import archive
+from layernorm.lab.gpu.steps import STEPS
 
 PROGRAM = Path(__file__).with_name("pretended_gpu.py")
 
@@ -32,7 +33,7 @@ def call(runs, out, *arguments, minutes="30"):
 def went(tmp_path_factory):
     """The lines of both calls, and the results as they came home."""
     place = tmp_path_factory.mktemp("gpu")
-    steps = ["--steps", "layer", "broken", "killed", "replayed", "compiled"]
+    steps = ["--steps", "layer", "broken", "killed", "replayed"]
     first = call(place / "one", place / "out", *steps[:3])
     packed = place / "out" / "gpu.tar.gz"
     second = call(place / "two", place / "again", *steps, "--from", packed)
@@ -51,7 +52,7 @@ def test_the_device_is_named_and_every_step_is_told(went):
     first, second, *_ = went
     assert first[0].startswith("cuda: pretended GPU, torch ")
     assert [line for line in second if line.startswith("==")] == [
-        "== layer", "== broken", "== killed", "== replayed", "== compiled",
+        "== layer", "== broken", "== killed", "== replayed",
     ]  # fmt: skip
 
 
@@ -87,13 +88,26 @@ def test_the_second_machine_goes_on_where_the_first_one_stopped(went):
     assert not any("useless" in line or "died" in line for line in third)
     with records.only_own(home):
         known = {r.key: json.dumps(r.timing) for r in records.runs()}
-    others = [rows(home, profile) for profile in ("broken", "killed", "compile")]
+    others = [rows(home, profile) for profile in ("broken", "killed")]
     assert len(known) == sum(map(len, others)) + len(targets)
 
 
-def test_torchs_compiler_has_its_turn(went):
-    found = {name: row.status for (*_, name), row in rows(went[-1], "compile").items()}
-    assert found["compile"] == found["definition"] == "measured", found
+@pytest.fixture(scope="module")
+def of_all(tmp_path_factory):
+    """The lines of a call with some cases of every step, and its results."""
+    place = tmp_path_factory.mktemp("all")
+    lines = call(place / "runs", place / "out", "--steps", *(f"some_{name}" for name in STEPS))
+    return lines, place / "runs"
+
+
+def test_every_step_goes_through(of_all):
+    lines, home = of_all
+    assert [line for line in lines if line.startswith("==")] == [f"== some_{n}" for n in STEPS]
+    assert lines[-1] == "complete"
+    with records.only_own(home):
+        found = [resume.from_record(run) for run in records.runs()]
+    failed = {(r.benchmark, r.implementation, r.status) for r in found if r.status != "measured"}
+    assert not failed
 
 
 def test_what_was_never_measured_is_not_published(went, tmp_path):
