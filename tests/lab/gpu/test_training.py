@@ -12,9 +12,11 @@ from lab.benchmarks.benching import ROOT
 
 from layernorm.lab import records
 from layernorm.lab.benchmarks.measure.case import Poisoned
-from layernorm.lab.experiments import NAMES, STUDIES, get, run
+from layernorm.lab.experiments import NAMES, STUDIES, get, graphed, run
 from layernorm.lab.gpu import __main__ as entry
 from layernorm.lab.gpu import archive, training
+
+EVERY = (*training.STEPS, *training.MORE)
 
 
 def here(folder, *steps, seconds=600.0, again=False):
@@ -24,6 +26,16 @@ def here(folder, *steps, seconds=600.0, again=False):
 def made(folder):
     with records.only_own(folder):
         return {(r.config["experiment"], r.config["arm"]): r for r in records.runs()}
+
+
+def dry(*arguments, **environment):
+    """The lines of `train --pretend`, a program of its own."""
+    done = python(
+        *("-m", "layernorm.lab.gpu", "train", "--pretend", "--minutes", "20", *arguments),
+        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
 
 
 def test_every_experiment_has_both_profiles_standard_first():
@@ -141,21 +153,56 @@ def test_what_cannot_be_planned_is_left_out(tmp_path, capsys, monkeypatch):
     here(tmp_path, "draw/standard", "mnist/standard")
     assert "draw/standard: left out: ValueError: no data here" in capsys.readouterr().out
     assert len(made(tmp_path)) == 2
+    told = training.told(["draw/standard", "mnist/standard"], "cpu", tmp_path, pretend=True)
+    assert list(told)[-1] == "complete but for draw/standard"
 
 
 @pytest.mark.parametrize("steps", [("mnist/standard", "draw/paper")])
 def test_a_dry_run(steps, tmp_path):
     """As the command goes, on a GPU that is not there, archive included."""
-    done = python(
-        *("-m", "layernorm.lab.gpu", "train", "--pretend", "--steps", *steps, "--minutes", "20"),
-        *("--runs", tmp_path / "runs", "--out", tmp_path / "out"),
-        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = done.stdout.splitlines()
+    lines = dry("--steps", *steps, "--runs", tmp_path / "runs", "--out", tmp_path / "out")
     assert [line for line in lines if line.startswith("==")] == [f"== {step}" for step in steps]
     assert lines[-1] == "complete", lines
     archive.unpack(tmp_path / "out" / "gpu.tar.gz", tmp_path / "home")
     runs = made(tmp_path / "home")
     assert {name for name, _ in runs} == {"mnist", "draw"}
     assert {json.dumps(r.environment["gpus"]) for r in runs.values()} == {'["pretended GPU"]'}
+
+
+@pytest.fixture(scope="module")
+def of_all(tmp_path_factory):
+    """The lines of a dry run of every step, in one process and without data, and its runs."""
+    place = tmp_path_factory.mktemp("all")
+    (place / "nothing").mkdir()
+    where = dict.fromkeys(("LAYERNORM_DATA", "NLTK_DATA"), str(place / "nothing"))
+    lines = dry("--here", "--steps", *EVERY, "--runs", place / "runs", **where)
+    with records.only_own(place / "runs"):
+        return lines, list(records.runs())
+
+
+@pytest.mark.parametrize("step", EVERY)
+def test_a_step_trains_small_networks_of_its_own_profile(step, of_all):
+    lines, runs = of_all
+    name, _, profile = step.partition("/")
+    found = [r for r in runs if (r.config["experiment"], r.config["profile"]) == (name, profile)]
+    told = [line for line in lines if line.startswith(f"{step} ")]
+    assert len(found) == len(told) == 2, lines
+    data = training.stand_ins(step)
+    assert all(f", on {text}: " in line for line in told for text in data.values())
+    for one in found:
+        assert one.environment["gpus"] == ["pretended GPU"]
+        assert one.result["diverged_at"] is None
+        used = one.config["options"]
+        assert used["updates"] > graphed.WARM + 1  # what a graph replays is among them
+        own = get(name).config(profile, one.config["arm"], one.config["seed"]).plain()["options"]
+        other = {o for o in own if json.dumps(used[o]) != json.dumps(own[o])}
+        assert other <= {*training.TINY, *training.MOST, *data}
+        assert not any(used[o] in training.FETCHED for o in training.DATA if o in used)
+
+
+def test_every_dry_run_has_layer_normalization_where_the_profile_has_it():
+    for step in EVERY:
+        name, _, profile = step.partition("/")
+        arms = {arm: get(name).arms[arm].get("method") for arm in get(name).profile(profile).arms}
+        tried = {arms[arm] for arm in training.plan_of(step, pretend=True).arms}
+        assert ("layer" in tried) == ("layer" in arms.values()), step
