@@ -19,8 +19,8 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-LAST_READ: tl.constexpr = tl.constexpr("evict_first")  # what makes room in the cache first
-READ_AGAIN: tl.constexpr = tl.constexpr("")
+LAST_READ = tl.constexpr("evict_first")  # makes room in the cache
+READ_AGAIN = tl.constexpr("")  # stays there as long as others
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -252,13 +252,11 @@ def _inside(column, width, WHOLE: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def _load_sum(
-    from_x, from_residual, column, mask, ACC: tl.constexpr, IN_CACHE: tl.constexpr
-):  # fmt: skip
+def _load_sum(from_x, from_residual, column, mask, ACC: tl.constexpr, EVICTION: tl.constexpr):
     """x, or the sum with its residual, rounded to x's type as torch's `x + residual` is."""
-    a = tl.load(from_x + column, mask=mask, other=0.0, eviction_policy=IN_CACHE)
+    a = tl.load(from_x + column, mask=mask, other=0.0, eviction_policy=EVICTION)
     if from_residual is not None:
-        b = tl.load(from_residual + column, mask=mask, other=0.0, eviction_policy=IN_CACHE)
+        b = tl.load(from_residual + column, mask=mask, other=0.0, eviction_policy=EVICTION)
         a = (a.to(ACC) + b.to(ACC)).to(a.dtype)
     return a
 
